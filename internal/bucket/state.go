@@ -1,0 +1,274 @@
+// State is the authority's side of a bucket: what remote/lease.lua keeps in
+// Redis, as a pure function. The two are twins: a test asks both the same
+// questions at the same times and wants the same answers, to the last bit, so
+// each line of arithmetic here stands in the script in the same order.
+
+package bucket
+
+import "math"
+
+// The constants of the lease rule, in seconds unless said otherwise.
+const (
+	LeaseLife    = 2_000_000 // µs an agent may spend a lease, from the moment it sent the ask
+	slotWidth    = LeaseLife / 4
+	maxHorizon   = 0.5
+	spread       = 8   // a host may hold 1/spread of its share of the level
+	demandWindow = 0.5 // of the demand and host estimators
+	keyCalls     = 2000
+)
+
+// State is one bucket as its authority keeps it.
+//
+// The promise: over all hosts, permits used in any interval of length Δ never
+// exceed B + r·Δ. With H the permits hosts may still use, l the level and o what
+// is outstanding, four invariants carry it:
+//
+//  1. H <= o. A grant raises both; a use lowers H alone; what is given back
+//     leaves H when it is sent and o when it arrives; a lease ends at the agent,
+//     which counts from the send, before its slot ends here.
+//  2. l + o <= B. Refill stops at B-o, a grant moves permits from l to o, a
+//     return moves them from o to l, reports and ended slots lower o alone.
+//  3. An ask that carries a report runs at most once (remote never sends one
+//     twice), and only against the birth of the bucket it belongs to: Epoch.
+//  4. Direct permits are used when they are granted; they never enter H or o, and
+//     what arrives too late to be used is not kept.
+//
+// So Φ = l + H stays at most B, only refill raises it, at most at r, and every
+// use lowers it by its cost. Crediting returns up to B instead of B-o, the
+// obvious design, lets each returned permit be refilled a second time.
+type State struct {
+	N           int     // limits in Levels; 0: nobody has asked yet
+	At          int64   // µs; time never runs backwards from here
+	Epoch       int64   // when this bucket was born, µs
+	Outstanding int64   // permits that hosts may still use
+	Demand      float64 // permits asked for per second, all hosts
+	Hosts       float64 // hosts that keep asking
+	Granted     float64 // permits granted less those given back, since Epoch
+	Levels      Levels
+	Slots       []Slot // by End; at most 5
+}
+
+// Slot is the part of what is outstanding whose leases end together.
+type Slot struct {
+	End     int64 // in slotWidths since the epoch of the clock
+	Permits int64
+}
+
+// Ask is one agent's question about one bucket. The zero Ask only looks.
+type Ask struct {
+	Reset  bool  // start afresh first
+	Debit  int64 // permits admitted without the authority, to be paid now
+	Refund int64 // permits callers gave back
+
+	Epoch, Slot, Recorded int64 // the lease as this agent last had it recorded
+	Keep, Return          int64 // what is left of it: kept, given back
+
+	Queued int64 // cost of all waiting calls
+	Need   int64 // permits the first of them lacks
+	Unit   int64 // their common cost; 0 when they differ
+
+	Lease   bool    // more than the queue needs may be granted
+	Rate    float64 // demand seen by this agent, permits/s, a lower bound
+	Seen    float64 // permits it was asked for lately
+	Lead    float64 // s before a lease runs dry that a new one is asked for
+	Arrived float64 // permits demanded since this agent's last ask
+	Since   float64 // s since then
+}
+
+// bare reports that the agent has nothing left of a lease.
+func (a *Ask) bare() bool { return a.Keep == 0 && a.Return == 0 }
+
+// Grant answers an Ask.
+type Grant struct {
+	Permits int64 // Direct included
+	Direct  int64 // of these, only for the calls that waited: not part of the lease
+	Epoch   int64
+	Slot    int64 // where the lease is recorded; 0: there is none
+
+	Void     bool    // the lease reported is unknown: drop what was kept of it
+	Scarce   bool    // not all the queue needs was there
+	Others   bool    // permits are outstanding, and may come back sooner than refill
+	Horizon  float64 // s of its demand this agent may hold
+	Interval float64 // s to leave between two asks while scarce
+	Hosts    float64
+	Granted  float64
+	Levels   Levels // At is relative: µs before the grant
+}
+
+// Apply answers a at now, in µs. A now earlier than one seen before counts as the
+// latest seen.
+func (s *State) Apply(r *Rule, now int64, a *Ask) Grant {
+	now = max(now, s.At)
+	if s.N == 0 || a.Reset {
+		s.begin(r, now)
+	}
+	s.refill(r, now)
+	s.retire(now)
+	s.settle(r, a)
+	void := !s.report(r, a)
+	s.estimate(now, a)
+	g := s.grant(r, now, a, void)
+	for i := range r.N {
+		g.Levels[i] = s.Levels[i]
+		g.Levels[i].At -= now
+	}
+	return g
+}
+
+func (s *State) begin(r *Rule, now int64) {
+	*s = State{N: r.N, At: now, Epoch: max(now, s.Epoch+1), Slots: s.Slots[:0]}
+	s.Levels.Fill(r, now)
+}
+
+func (s *State) refill(r *Rule, now int64) {
+	s.Levels.Reshape(r, s.N, s.Outstanding)
+	s.N = r.N
+	for i := range r.N {
+		rate := r.Limits[i].Rate(1)
+		s.Levels[i].Refill(rate, now, rate.Cap-float64(s.Outstanding))
+	}
+}
+
+// retire takes ended leases off what is outstanding. What was not spent of them
+// is lost: only refill brings it back.
+func (s *State) retire(now int64) {
+	live := s.Slots[:0]
+	for _, slot := range s.Slots {
+		if slot.End <= now/slotWidth {
+			s.Outstanding -= slot.Permits
+		} else {
+			live = append(live, slot)
+		}
+	}
+	s.Slots = live
+}
+
+func (s *State) settle(r *Rule, a *Ask) {
+	for i := range r.N {
+		l := &s.Levels[i]
+		if a.Debit > 0 {
+			l.Permits = max(min(l.Permits, 0), l.Permits-float64(a.Debit))
+		}
+		if a.Refund > 0 {
+			l.Permits = max(l.Permits, min(l.Permits+float64(a.Refund), float64(l.Burst-s.Outstanding)))
+		}
+	}
+}
+
+// report takes the agent's old lease off the books and credits what it gives
+// back. It is false when that lease is not on the books.
+func (s *State) report(r *Rule, a *Ask) bool {
+	if a.Recorded == 0 {
+		return true
+	}
+	for i := range s.Slots {
+		if slot := &s.Slots[i]; slot.End == a.Slot && s.Epoch == a.Epoch && slot.Permits >= a.Recorded {
+			slot.Permits -= a.Recorded
+			s.Outstanding -= a.Recorded
+			s.Levels.Add(r, float64(a.Return))
+			s.Granted -= float64(a.Return)
+			return true
+		}
+	}
+	return false
+}
+
+func (s *State) estimate(now int64, a *Ask) {
+	w := decay(float64(now-s.At) / 1e6 / demandWindow)
+	s.Demand = s.Demand*w + a.Arrived/demandWindow
+	s.Hosts = s.Hosts*w + min(a.Since, 0.1)/demandWindow
+	s.At = now
+}
+
+// decay is close to e^-x, of operations that round alike in every language.
+func decay(x float64) float64 {
+	y := 1 / (1 + x/256)
+	for range 8 {
+		y *= y
+	}
+	return y
+}
+
+func (s *State) grant(r *Rule, now int64, a *Ask, void bool) Grant {
+	level := s.Levels[s.Levels.Least(r)].Permits
+	free := math.Floor(level + slack)
+	demand := max(s.Demand, a.Rate, 1e-9)
+	g := Grant{Epoch: s.Epoch, Void: void, Interval: s.interval(r)}
+
+	served, short := serve(free, a)
+	kept := float64(a.Keep)
+	if void {
+		kept = 0
+	}
+	g.Horizon = min(maxHorizon, max(g.Interval, (level-served)/(spread*demand)))
+	extra := 0.0
+	if a.Lease && !short {
+		extra = math.Floor(min(math.Floor(a.Rate*(g.Horizon+a.Lead))-kept, a.Seen))
+	}
+	if !short {
+		extra = max(0, min(max(extra, float64(a.Queued)-served), free-served))
+	}
+	g.Permits = int64(served + extra)
+	g.Scarce = short || g.Permits < a.Queued || level/demand < g.Interval
+	if a.bare() {
+		g.Direct = int64(served)
+	}
+	s.Levels.Add(r, -float64(g.Permits))
+	s.Granted += float64(g.Permits)
+	s.record(now, &g, g.Permits-g.Direct+int64(kept))
+	g.Others = s.Outstanding >= 1
+	g.Hosts, g.Granted = s.Hosts, s.Granted
+	return g
+}
+
+// serve returns how many of the free permits go to the waiting calls: all they
+// need, or as many whole calls as fit when they cost the same, or what the first
+// one lacks. It is short when not even that is there.
+func serve(free float64, a *Ask) (served float64, short bool) {
+	switch {
+	case free >= float64(a.Queued):
+		return float64(a.Queued), free < float64(a.Need)
+	case free < float64(a.Need):
+		return 0, true
+	case a.Unit > 0 && a.bare():
+		return math.Floor(free/float64(a.Unit)) * float64(a.Unit), false
+	}
+	return float64(a.Need), false
+}
+
+// interval is the least time between two asks of one host for a scarce bucket:
+// it bounds what an overloaded key costs the authority, whatever its demand.
+func (s *State) interval(r *Rule) float64 {
+	fill := r.FillTime()
+	if fill < 0.02 {
+		return max(0.0005, fill/8)
+	}
+	m := min(max(fill/50, 0.005), 0.1)
+	return max(m, min(s.Hosts/keyCalls, fill/4))
+}
+
+func (s *State) record(now int64, g *Grant, permits int64) {
+	if permits <= 0 {
+		return
+	}
+	g.Slot = (now+LeaseLife)/slotWidth + 1
+	s.Outstanding += permits
+	if last := len(s.Slots) - 1; last >= 0 && s.Slots[last].End == g.Slot {
+		s.Slots[last].Permits += permits
+		return
+	}
+	s.Slots = append(s.Slots, Slot{g.Slot, permits})
+}
+
+// FillTime returns the seconds in which the fastest limit of the rule fills: B/r.
+func (r *Rule) FillTime() float64 {
+	fill := r.Limits[0].Rate(1).seconds()
+	for _, l := range r.Limits[1:r.N] {
+		fill = min(fill, l.Rate(1).seconds())
+	}
+	return fill
+}
+
+// Direct reports whether the rule is too small to lease from: every call is then
+// asked for by itself.
+func (r *Rule) Direct() bool { return r.Capacity() < 10 || r.FillTime() < 0.02 }

@@ -1,0 +1,144 @@
+// The other things one may ask: peek, refund, reset.
+
+package limiter
+
+import (
+	"time"
+
+	"rlsidecar/internal/policy"
+	"rlsidecar/localcache"
+)
+
+// Peek is Acquire that consumes nothing.
+func (l *Limiter) Peek(now time.Duration, c *Call, to Replier, ref uint32) (d Decision, pending bool, err *Error) {
+	p, err := l.policy(c)
+	if err != nil {
+		return Decision{}, false, err
+	}
+	rule, verdict := p.Resolve(c.Key)
+	if verdict != policy.Limited {
+		return listed(rule, verdict), false, nil
+	}
+	if c.Cost > rule.Capacity() {
+		return l.never(rule), false, nil
+	}
+	b := l.lock(p, c.Key)
+	defer b.Shard().Unlock()
+	b.Adopt(rule)
+	look := desk{b: b, now: now, source: FromLease}
+	switch {
+	case l.redis == nil || !l.reachable(now, b):
+		look = l.localDesk(now, b, p)
+	case p.Exact:
+		return l.joinAs(peeking, now, b, p, c, to, ref)
+	case c.Cost > 0 && b.Permits(now) >= c.Cost:
+	case c.Cost > 0 && b.Denied(now, c.Cost):
+		look.source = FromDenial
+	default:
+		return l.joinAs(peeking, now, b, p, c, to, ref)
+	}
+	return look.look(c.Cost, look.covers(c.Cost)), false, nil
+}
+
+// Reset makes the bucket start afresh, on every host. Pending as in Acquire; a
+// zero Decision without an error says it is done.
+func (l *Limiter) Reset(now time.Duration, c *Call, to Replier, ref uint32) (pending bool, err *Error) {
+	p, err := l.policy(c)
+	if err != nil {
+		return false, err
+	}
+	rule, verdict := p.Resolve(c.Key)
+	if verdict != policy.Limited {
+		return false, nil
+	}
+	b := l.lock(p, c.Key)
+	defer b.Shard().Unlock()
+	b.Adopt(rule)
+	if l.redis == nil {
+		b.ResetLocal()
+		return false, nil
+	}
+	if !l.reachable(now, b) {
+		b.ResetLocal()
+		return false, errResetHere
+	}
+	_, pending, err = l.joinAs(resetting, now, b, p, c, to, ref)
+	return pending, err
+}
+
+var errResetHere = &Error{Unavailable, "Redis cannot be asked: only this host's limit was reset"}
+
+// Refund gives c.Cost permits back, never above the bucket's capacity.
+func (l *Limiter) Refund(now time.Duration, c *Call) *Error {
+	p, err := l.policy(c)
+	if err != nil {
+		return err
+	}
+	rule, verdict := p.Resolve(c.Key)
+	if verdict != policy.Limited {
+		return nil
+	}
+	b := l.lock(p, c.Key)
+	defer b.Shard().Unlock()
+	b.Adopt(rule)
+	l.refund(now, b, p, c.Cost)
+	return nil
+}
+
+func (l *Limiter) refund(now time.Duration, b *localcache.Bucket, p *policy.Policy, cost int64) {
+	if l.redis == nil {
+		b.RefundLocal(now, cost, 1)
+		return
+	}
+	if !l.reachable(now, b) {
+		cost -= b.RefundLocal(now, cost, l.share(b, p))
+	}
+	b.Refund(cost)
+	l.next(now, b)
+}
+
+// lock returns the bucket of a key with its shard locked.
+func (l *Limiter) lock(p *policy.Policy, key []byte) *localcache.Bucket {
+	s := l.cache.Shard(key)
+	s.Lock()
+	return s.Get(p.ID, key)
+}
+
+func (l *Limiter) joinAs(k kind, now time.Duration, b *localcache.Bucket, p *policy.Policy, c *Call, to Replier, ref uint32) (Decision, bool, *Error) {
+	w := &call{kind: k, policy: p, to: to, ref: ref}
+	if k == peeking {
+		w.cost = c.Cost
+	}
+	return l.join(now, b, w, 0)
+}
+
+// asksOf returns the state of c's lease, for putBack.
+func (l *Limiter) asksOf(c *Call) uint32 {
+	p, err := l.lookup(c)
+	if err != nil {
+		return 0
+	}
+	s := l.cache.Shard(c.Key)
+	s.Lock()
+	defer s.Unlock()
+	if b := s.Peek(p.ID, c.Key); b != nil {
+		return b.Asks()
+	}
+	return 0
+}
+
+// putBack undoes c, which was allowed when its lease was at asks: into the lease if
+// it is still that one, else as a refund.
+func (l *Limiter) putBack(now time.Duration, c *Call, asks uint32) {
+	p, err := l.lookup(c)
+	if err != nil {
+		return
+	}
+	rule, _ := p.Resolve(c.Key)
+	b := l.lock(p, c.Key)
+	defer b.Shard().Unlock()
+	b.Adopt(rule)
+	if l.redis == nil || !b.PutBack(now, c.Cost, asks) {
+		l.refund(now, b, p, c.Cost)
+	}
+}

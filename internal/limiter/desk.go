@@ -1,0 +1,62 @@
+// desk hands out a bucket's permits: from the lease, or from the local limit.
+
+package limiter
+
+import (
+	"time"
+
+	"rlsidecar/localcache"
+)
+
+// desk serves one bucket at one moment. REQUIRES: the bucket's shard is locked.
+type desk struct {
+	b      *localcache.Bucket
+	now    time.Duration
+	source Source
+	share  float64 // of the limit, for the local one
+	owed   bool    // what the local limit admits is owed to Redis
+	taken  int64
+}
+
+func (d *desk) local() bool { return d.source == FromStandalone || d.source == FromFallback }
+
+func (d *desk) take(cost int64) bool {
+	ok := false
+	if d.local() {
+		ok = d.b.TakeLocal(d.now, cost, d.share, d.owed)
+	} else {
+		ok = d.b.Take(d.now, cost)
+	}
+	if ok {
+		d.taken += cost
+	}
+	return ok
+}
+
+func (d *desk) covers(cost int64) bool {
+	if d.local() {
+		return d.b.LocalCovers(d.now, cost, d.share)
+	}
+	return d.b.Covers(d.now, cost)
+}
+
+func (d *desk) wait(cost int64) time.Duration {
+	if d.local() {
+		return d.b.LocalWait(d.now, cost, d.share)
+	}
+	return d.b.Wait(d.now, cost)
+}
+
+// look describes the bucket to a call of cost that was allowed or not.
+func (d *desk) look(cost int64, allowed bool) Decision {
+	out := Decision{Allowed: allowed, Limit: d.b.Rule.Capacity(), Source: d.source}
+	if d.local() {
+		out.Remaining, out.ResetAfter = d.b.LocalRemaining(d.now, d.share)
+	} else {
+		out.Remaining, out.ResetAfter = d.b.Remaining(d.now)
+	}
+	if !allowed {
+		out.RetryAfter = d.wait(cost)
+	}
+	return out
+}

@@ -1,0 +1,64 @@
+// Giving back: what the agent owes when a bucket is forgotten, and when it ends.
+
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"rlsidecar/localcache"
+)
+
+// evicted gives back the lease of a bucket that the cache forgets. The shard is
+// locked. A bucket with an ask on its way, or calls waiting, settles when these
+// are answered.
+func (l *Limiter) evicted(b *localcache.Bucket) {
+	if l.redis != nil && b.Rule != nil {
+		l.next(l.clock(), b)
+	}
+}
+
+// Drain ends the limiter's work: new calls get ShuttingDown, those that wait are
+// answered, leases go back to Redis. It returns when that is done, or when ctx
+// ends with an error that says what was left. Run must go on meanwhile.
+func (l *Limiter) Drain(ctx context.Context) error {
+	l.draining.Store(true)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left := l.drainOnce()
+		if left == 0 && l.asking.Load() == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d leases not given back: they end by themselves in 2 s", left)
+		case <-tick.C:
+		}
+	}
+}
+
+// drainOnce asks every bucket to settle, and returns how many still have to.
+func (l *Limiter) drainOnce() int {
+	now, left := l.clock(), 0
+	var out replies
+	l.cache.Each(func(b *localcache.Bucket) {
+		if q := queueOf(b); q != nil && len(q.calls) > 0 {
+			if q.parked() && !b.Asking {
+				d := l.deskFor(now, b, q.calls[0].policy)
+				l.serve(&d, q, true, &out)
+			}
+			left += len(q.calls)
+		}
+		if l.redis == nil || !b.Owes(now) {
+			return
+		}
+		l.next(now, b)
+		if b.Asking || l.reachable(now, b) {
+			left++
+		}
+	})
+	out.deliver(l)
+	return left
+}

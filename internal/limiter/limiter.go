@@ -1,0 +1,246 @@
+// Limiter is the life of a call: found in a policy, answered from memory where
+// memory will do, and otherwise queued for Redis or answered by the fallback.
+
+package limiter
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"rlsidecar/internal/bucket"
+	"rlsidecar/internal/policy"
+	"rlsidecar/localcache"
+)
+
+// Authority answers questions about many buckets, later. Redis is one; none means
+// standalone.
+type Authority interface {
+	// Ask sends q on its way. It does not block, and never calls q.Answer itself.
+	Ask(q *bucket.Question)
+	// Reachable reports whether asking makes sense now.
+	Reachable() bool
+}
+
+// Options of a Limiter. Zero fields get the defaults.
+type Options struct {
+	Redis      Authority            // nil: standalone
+	Timeout    time.Duration        // a call's budget for Redis; default 20 ms
+	MaxBuckets int                  // default 250,000
+	Clock      func() time.Duration // monotonic; default: the time since New
+	Jitter     func() float64       // 0..1; default random
+}
+
+// Limiter decides. Its methods may be called from any goroutine.
+type Limiter struct {
+	redis    Authority
+	timeout  time.Duration
+	clock    func() time.Duration
+	jitter   func() float64
+	rules    atomic.Pointer[rules]
+	cache    *localcache.Cache
+	alarms   alarms
+	hosts    atomic.Uint64 // float64 bits: live hosts, as the authority last told
+	asking   atomic.Int64  // questions on their way
+	draining atomic.Bool
+	counts   counts
+}
+
+// rules is a policy set and what is counted for each of its policies.
+type rules struct {
+	set    *policy.Set
+	counts map[*policy.Policy]*Outcomes
+}
+
+// New returns a limiter that follows set. It needs Run, or Advance, for whatever
+// happens by itself.
+func New(set *policy.Set, o Options) *Limiter {
+	start := time.Now()
+	l := &Limiter{redis: o.Redis, timeout: o.Timeout, clock: o.Clock, jitter: o.Jitter}
+	if l.timeout == 0 {
+		l.timeout = 20 * time.Millisecond
+	}
+	if l.clock == nil {
+		l.clock = func() time.Duration { return time.Since(start) }
+	}
+	if l.jitter == nil {
+		l.jitter = rand.Float64
+	}
+	if o.MaxBuckets == 0 {
+		o.MaxBuckets = 250_000
+	}
+	l.alarms.wake = make(chan struct{}, 1)
+	l.cache = localcache.New(o.MaxBuckets, l.evicted)
+	l.counts.init()
+	l.SetPolicies(set)
+	return l
+}
+
+// SetPolicies makes the limiter follow set from the next call on. Counters of
+// policies that keep their name go on.
+func (l *Limiter) SetPolicies(set *policy.Set) {
+	next := &rules{set: set, counts: map[*policy.Policy]*Outcomes{}}
+	for _, p := range set.Policies() {
+		next.counts[p] = l.counts.of(p.Name)
+	}
+	l.rules.Store(next)
+}
+
+// Now returns the time on the limiter's clock. Callers read it once for all calls
+// they have at hand.
+func (l *Limiter) Now() time.Duration { return l.clock() }
+
+// Acquire decides c. When pending, the answer goes to to.Decided with ref, from
+// another goroutine and perhaps before Acquire returns.
+func (l *Limiter) Acquire(now time.Duration, c *Call, to Replier, ref uint32) (d Decision, pending bool, err *Error) {
+	p, err := l.policy(c)
+	if err != nil {
+		return Decision{}, false, err
+	}
+	rule, verdict := p.Resolve(c.Key)
+	if verdict != policy.Limited {
+		return l.finish(p, listed(rule, verdict)), false, nil
+	}
+	if c.Cost > rule.Capacity() {
+		return l.finish(p, l.never(rule)), false, nil
+	}
+	s := l.cache.Shard(c.Key)
+	s.Lock()
+	b := s.Get(p.ID, c.Key)
+	b.Adopt(rule)
+	d, pending, err = l.decide(now, b, &call{policy: p, cost: c.Cost, to: to, ref: ref}, c.Wait)
+	s.Unlock()
+	if pending || err != nil {
+		return Decision{}, pending, err
+	}
+	return l.finish(p, d), false, nil
+}
+
+// decide answers c from memory, or has it wait. REQUIRES: b's shard is locked.
+func (l *Limiter) decide(now time.Duration, b *localcache.Bucket, c *call, wait time.Duration) (Decision, bool, *Error) {
+	if l.redis == nil {
+		return l.fallback(now, b, c, wait)
+	}
+	b.Observe(now, c.cost)
+	memory := desk{b: b, now: now, source: FromLease}
+	first := !queueOf(b).parked()
+	if first && !c.policy.Exact && memory.take(c.cost) {
+		if b.Low(now) && l.reachable(now, b) {
+			l.ask(now, b, localcache.Want{Lease: true})
+		}
+		return memory.look(c.cost, true), false, nil
+	}
+	if !l.reachable(now, b) {
+		return l.fallback(now, b, c, wait)
+	}
+	memory.source = FromDenial
+	switch {
+	case !first:
+		return l.park(memory, c, wait)
+	case c.policy.Exact:
+	case b.Denied(now, c.cost):
+		return l.park(memory, c, wait)
+	case wait == 0 && b.Busy(c.cost):
+		if !b.Asking {
+			l.ask(now, b, localcache.Want{Hint: c.cost, Lease: true})
+		}
+		return memory.look(c.cost, false), false, nil
+	}
+	return l.join(now, b, c, wait)
+}
+
+// policy finds what c is to be judged by, unless the agent is shutting down.
+func (l *Limiter) policy(c *Call) (*policy.Policy, *Error) {
+	if l.draining.Load() {
+		return nil, &Error{ShuttingDown, "the agent is shutting down"}
+	}
+	return l.lookup(c)
+}
+
+func (l *Limiter) lookup(c *Call) (*policy.Policy, *Error) {
+	set := l.rules.Load().set
+	if c.Policy == nil {
+		p, err := set.Inline(c.Inline)
+		switch {
+		case errors.Is(err, policy.ErrInlineOff):
+			return nil, &Error{NotPermitted, err.Error()}
+		case err != nil:
+			return nil, &Error{InvalidArgument, err.Error()}
+		}
+		return p, nil
+	}
+	if p := set.Lookup(c.Policy); p != nil {
+		return p, nil
+	}
+	return nil, unknown(set, string(c.Policy))
+}
+
+func unknown(set *policy.Set, name string) *Error {
+	message := fmt.Sprintf("unknown policy: %q", name)
+	if near := set.Nearest(name); near != "" {
+		message += fmt.Sprintf(", did you mean %q?", near)
+	} else if len(set.Policies()) == 0 {
+		message += ", the agent has no policies: write some in its configuration, or send an inline limit"
+	}
+	return &Error{UnknownPolicy, message}
+}
+
+// finish lets a policy that only observes allow, and counts the decision.
+func (l *Limiter) finish(p *policy.Policy, d Decision) Decision {
+	if p.Shadow && !d.Allowed {
+		d.Allowed, d.Shadow, d.RetryAfter = true, true, 0
+	}
+	l.outcomes(p).add(&d)
+	return d
+}
+
+func (l *Limiter) outcomes(p *policy.Policy) *Outcomes {
+	if o := l.rules.Load().counts[p]; o != nil {
+		return o
+	}
+	return l.counts.other(p)
+}
+
+// reachable reports whether b's authority can be asked.
+func (l *Limiter) reachable(now time.Duration, b *localcache.Bucket) bool {
+	return l.redis.Reachable() && now >= b.Cut
+}
+
+func listed(rule *bucket.Rule, v policy.Verdict) Decision {
+	if v == policy.Exempt {
+		return Decision{Allowed: true, Limit: rule.Capacity(), Remaining: rule.Capacity(), Source: FromList}
+	}
+	return Decision{Limit: rule.Capacity(), RetryAfter: Never, Source: FromList}
+}
+
+// never is the answer to a cost above the capacity.
+func (l *Limiter) never(rule *bucket.Rule) Decision {
+	d := Decision{Limit: rule.Capacity(), RetryAfter: Never, Source: FromDenial}
+	if l.redis == nil {
+		d.Source = FromStandalone
+	}
+	return d
+}
+
+// share returns the part of the limit that is this host's while on its own.
+func (l *Limiter) share(b *localcache.Bucket, p *policy.Policy) float64 {
+	switch {
+	case l.redis == nil:
+		return 1
+	case p.Down.Share > 0:
+		return p.Down.Share
+	}
+	return b.Share(math.Float64frombits(l.hosts.Load()))
+}
+
+// heard follows the number of live hosts: up at once, down slowly.
+func (l *Limiter) heard(hosts float64) {
+	had := math.Float64frombits(l.hosts.Load())
+	if hosts < had {
+		hosts = had + (hosts-had)/100
+	}
+	l.hosts.Store(math.Float64bits(hosts))
+}

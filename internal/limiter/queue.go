@@ -1,0 +1,312 @@
+// queue is the calls that wait for one bucket: for an answer of Redis, or for
+// permits to come.
+
+package limiter
+
+import (
+	"time"
+
+	"rlsidecar/internal/bucket"
+	"rlsidecar/internal/policy"
+	"rlsidecar/localcache"
+)
+
+// maxWaiting bounds the calls that wait for one bucket.
+const maxWaiting = 10_000
+
+type kind uint8
+
+const (
+	acquiring kind = iota
+	peeking
+	resetting
+)
+
+// call is a Call that waits.
+type call struct {
+	kind   kind
+	parked bool // waits for permits to come, not for an answer
+	asked  bool // the ask on its way carries it
+	policy *policy.Policy
+	cost   int64
+	to     Replier
+	ref    uint32
+	until  time.Duration // the end of its wait
+	budget time.Duration // when the fallback answers it at the latest
+}
+
+// queue holds calls in the order they came. It lives in its bucket and is guarded
+// by the same lock. A nil queue is empty.
+type queue struct {
+	calls []call
+	retry time.Duration // when parked calls try again; 0: not set
+	due   time.Duration // the earliest budget of all; 0: no calls
+}
+
+func queueOf(b *localcache.Bucket) *queue {
+	q, _ := b.Waiting.(*queue)
+	return q
+}
+
+// parked reports that a call waits for permits: no later one may go before it.
+func (q *queue) parked() bool {
+	if q == nil {
+		return false
+	}
+	for i := range q.calls {
+		if q.calls[i].parked {
+			return true
+		}
+	}
+	return false
+}
+
+func (q *queue) cost() int64 {
+	var sum int64
+	for i := range q.calls {
+		sum += q.calls[i].cost
+	}
+	return sum
+}
+
+// sweep passes every call to f, in order, and keeps those for which it is false.
+func (q *queue) sweep(f func(*call) bool) {
+	kept := q.calls[:0]
+	q.due = 0
+	for i := range q.calls {
+		c := q.calls[i]
+		if f(&c) {
+			continue
+		}
+		kept = append(kept, c)
+		if q.due == 0 || c.budget < q.due {
+			q.due = c.budget
+		}
+	}
+	clear(q.calls[len(kept):])
+	q.calls = kept
+}
+
+// want is what an ask for these calls is for.
+func (q *queue) want(lease bool) localcache.Want {
+	w := localcache.Want{Lease: lease}
+	for i := range q.calls {
+		c := &q.calls[i]
+		c.asked = true
+		switch c.kind {
+		case resetting:
+			w.Reset = true
+		case acquiring:
+			if w.Queued == 0 {
+				w.First, w.Unit = c.cost, c.cost
+			}
+			w.Queued += c.cost
+			if c.cost != w.Unit {
+				w.Unit = 0
+			}
+		}
+	}
+	return w
+}
+
+// enqueue adds c to b's queue. It fails when too many wait already.
+func (l *Limiter) enqueue(b *localcache.Bucket, c *call) (*queue, *Error) {
+	q := queueOf(b)
+	if q == nil {
+		q = &queue{}
+		b.Waiting = q
+	}
+	if len(q.calls) >= maxWaiting {
+		return nil, &Error{Overloaded, "too many calls wait for this key"}
+	}
+	q.calls = append(q.calls, *c)
+	if q.due == 0 || c.budget < q.due {
+		q.due = c.budget
+	}
+	return q, nil
+}
+
+// join has c wait for Redis's answer.
+func (l *Limiter) join(now time.Duration, b *localcache.Bucket, c *call, wait time.Duration) (Decision, bool, *Error) {
+	c.until = now + wait
+	c.budget = now + l.timeout
+	if _, err := l.enqueue(b, c); err != nil {
+		return Decision{}, false, err
+	}
+	l.next(now, b)
+	return Decision{}, true, nil
+}
+
+// park has c wait for permits to come if it has the time, and denies it at once
+// if it has not.
+func (l *Limiter) park(d desk, c *call, wait time.Duration) (Decision, bool, *Error) {
+	ahead := int64(0)
+	if q := queueOf(d.b); q != nil {
+		ahead = q.cost()
+	}
+	need := d.wait(ahead + c.cost)
+	if need > wait {
+		out := d.look(c.cost, false)
+		out.RetryAfter = need
+		return out, false, nil
+	}
+	c.parked, c.until, c.budget = true, d.now+wait, d.now+wait+l.timeout
+	q, err := l.enqueue(d.b, c)
+	if err != nil {
+		return Decision{}, false, err
+	}
+	if q.retry == 0 {
+		q.retry = d.now + need
+	}
+	l.arm(d.now, d.b)
+	return Decision{}, true, nil
+}
+
+// ask sends what b has to say and what is wanted of its authority.
+func (l *Limiter) ask(now time.Duration, b *localcache.Bucket, w localcache.Want) {
+	a := asking{l, b, now}
+	l.asking.Add(1)
+	l.redis.Ask(&bucket.Question{
+		Policy: b.Key.Policy.Value(), Key: b.Key.Key, Rule: b.Rule,
+		Ask: b.Ask(now, w), Answer: a.answer,
+	})
+	l.arm(now, b)
+}
+
+// asking is an ask on its way.
+type asking struct {
+	l    *Limiter
+	b    *localcache.Bucket
+	sent time.Duration
+}
+
+func (a asking) answer(q *bucket.Question, g bucket.Grant, err error) {
+	l, b, now := a.l, a.b, a.l.clock()
+	var out replies
+	b.Shard().Lock()
+	switch {
+	case err == nil:
+		b.Granted(a.sent, now, q, &g, l.jitter())
+		l.heard(g.Hosts)
+		l.granted(now, b, q, &g, &out)
+	case isLost(err):
+		b.Lost(&q.Ask)
+		l.failed(now, b, &out)
+	default:
+		b.Refused(&q.Ask)
+		l.failed(now, b, &out)
+	}
+	l.next(now, b)
+	b.Shard().Unlock()
+	l.asking.Add(-1)
+	out.deliver(l)
+}
+
+// granted serves the queue from what Redis gave.
+func (l *Limiter) granted(now time.Duration, b *localcache.Bucket, q *bucket.Question, g *bucket.Grant, out *replies) {
+	d := desk{b: b, now: now, source: FromRedis}
+	if calls := queueOf(b); calls != nil {
+		l.serve(&d, calls, b.Scarce(), out)
+	}
+	if q.Ask.Queued == 0 && g.Scarce && q.Ask.Need > 0 {
+		b.Refuse(q.Ask.Need)
+	}
+	b.Settle(g.Direct - d.taken)
+}
+
+// serve answers the calls that d can, first come, first served. When last, those
+// it cannot serve are denied, or parked if they have the time; otherwise they stay
+// to be asked for.
+func (l *Limiter) serve(d *desk, q *queue, last bool, out *replies) {
+	ahead := int64(0)
+	q.sweep(func(c *call) bool {
+		switch {
+		case c.to.Gone():
+		case c.kind == peeking && (c.asked || d.local()):
+			out.add(c, d.look(c.cost, d.covers(c.cost)), nil)
+		case c.kind == resetting && (c.asked || d.local()):
+			out.add(c, Decision{}, nil)
+		case c.kind != acquiring:
+			return false
+		case ahead == 0 && d.take(c.cost):
+			out.add(c, d.look(c.cost, true), nil)
+		case !last && !c.parked:
+			return false
+		default:
+			return l.hold(d, c, &ahead, out)
+		}
+		return true
+	})
+}
+
+// hold keeps c parked behind the cost ahead of it, or denies it when its time will
+// not do.
+func (l *Limiter) hold(d *desk, c *call, ahead *int64, out *replies) (done bool) {
+	need := d.wait(*ahead + c.cost)
+	if d.now+need > c.until || l.draining.Load() {
+		decision := d.look(c.cost, false)
+		decision.RetryAfter = need
+		out.add(c, decision, nil)
+		d.b.Refuse(c.cost)
+		return true
+	}
+	c.parked, c.budget = true, c.until+l.timeout
+	*ahead += c.cost
+	return false
+}
+
+// next does what b's queue needs next: an ask, or an alarm.
+func (l *Limiter) next(now time.Duration, b *localcache.Bucket) {
+	q := queueOf(b)
+	switch {
+	case b.Asking:
+	case q != nil && len(q.calls) > 0:
+		l.nextFor(now, b, q)
+	case l.redis == nil:
+	case b.Refunding() && l.reachable(now, b):
+		l.ask(now, b, localcache.Want{})
+	case (b.Evicted || l.draining.Load()) && b.Owes(now) && l.reachable(now, b):
+		l.ask(now, b, localcache.Want{Quit: true})
+	}
+	l.arm(now, b)
+}
+
+func (l *Limiter) nextFor(now time.Duration, b *localcache.Bucket, q *queue) {
+	head := &q.calls[0]
+	if !head.parked {
+		q.retry = 0
+		l.ask(now, b, q.want(!head.policy.Exact))
+		return
+	}
+	d := l.deskFor(now, b, head.policy)
+	q.retry = now + max(time.Millisecond, d.wait(head.cost))
+}
+
+// deskFor returns the desk that serves b's calls now.
+func (l *Limiter) deskFor(now time.Duration, b *localcache.Bucket, p *policy.Policy) desk {
+	if l.redis == nil || !l.reachable(now, b) {
+		return l.localDesk(now, b, p)
+	}
+	return desk{b: b, now: now, source: FromRedis}
+}
+
+// replies are answers to be delivered once the lock is let go.
+type replies []reply
+
+type reply struct {
+	call
+	d   Decision
+	err *Error
+}
+
+func (r *replies) add(c *call, d Decision, err *Error) { *r = append(*r, reply{*c, d, err}) }
+
+func (r replies) deliver(l *Limiter) {
+	for i := range r {
+		a := &r[i]
+		if a.kind == acquiring && a.err == nil {
+			a.d = l.finish(a.policy, a.d)
+		}
+		a.to.Decided(a.ref, a.d, a.err)
+	}
+}

@@ -1,0 +1,358 @@
+// Bucket is what this host knows of one bucket: the agent's half of the lease
+// rule. The authority's half is bucket.State.
+
+package localcache
+
+import (
+	"math"
+	"time"
+
+	"rlsidecar/internal/bucket"
+)
+
+// The constants of the agent's half, beside those of bucket.State.
+const (
+	leaseLife   = bucket.LeaseLife * time.Microsecond
+	lead        = 0.005 // s
+	trustAlone  = leaseLife
+	trustOthers = 250 * time.Millisecond
+	busyFill    = 0.25 // s of refill in the smallest bucket that denies without asking
+	shareWindow = 30   // s
+)
+
+// Bucket is one bucket on this host. All methods require its shard to be locked.
+//
+// What keeps the promise of bucket.State on this side:
+//
+//  1. A lease is spent only before end, which counts from the moment its ask was
+//     built: before the authority's clock started on it.
+//  2. What an ask gives back has left permits when the ask is built.
+//  3. A lease is reported once. When the outcome of an ask is unknown the lease
+//     becomes an orphan: it may be spent to its old end, since whether the ask ran
+//     or not the authority counts it as outstanding until then, and is never
+//     reported again.
+//  4. Direct permits serve the calls that waited for them, at once; those left
+//     over pay what was admitted without the authority, or are dropped.
+//
+// The design not taken sends each spent permit in the background, after the fact:
+// it needs no lease, and admits up to one report interval of every host too much.
+type Bucket struct {
+	Key     Key
+	Rule    *bucket.Rule
+	Evicted bool          // the cache has forgotten it: whoever still holds it gives its lease back
+	Asking  bool          // an ask is on its way
+	Alarm   time.Duration // when somebody wakes for it; 0: nobody does
+	Idle    time.Duration // when what is left of the lease is looked at again; 0: no lease
+	NextAsk time.Duration // no background ask before
+	Cut     time.Duration // no ask at all before: the last one failed
+	Waiting any           // the calls that wait for it, kept here by the limiter
+
+	shard *Shard
+	lease
+	scarce   bool
+	others   bool  // permits are out on other hosts
+	denied   int64 // while scarce: the smallest cost refused; 0: none was
+	demand   demand
+	arrived  float64       // permits demanded since lastAsk
+	lastAsk  time.Duration // 0: never
+	refund   int64         // given back by callers, not yet reported
+	debit    int64         // admitted without the authority, not yet reported
+	horizon  float64       // s
+	interval float64       // s
+	levels   bucket.Levels // the authority's, as of known
+	known    time.Duration // when the ask they answer was built; 0: never
+	share    share
+	local    *local
+}
+
+// lease is what this host holds. The zero lease is none.
+type lease struct {
+	permits     int64 // that may be spent
+	recorded    int64 // the authority counts so many as outstanding in slot
+	epoch, slot int64
+	end         time.Duration
+	orphan      bool
+	asks        uint32 // changes whenever the lease is reported
+}
+
+// Shard returns the shard whose lock guards b.
+func (b *Bucket) Shard() *Shard { return b.shard }
+
+// Adopt makes b follow rule. Under a changed rule a denial no longer holds, and
+// the local limits are cut to it; the lease stands, since its permits are counted.
+func (b *Bucket) Adopt(rule *bucket.Rule) {
+	had := b.Rule
+	b.Rule = rule
+	if had == nil || had == rule || *had == *rule {
+		return
+	}
+	b.forgetDenial()
+	b.known = 0
+	if b.local != nil {
+		b.local.levels.Reshape(rule, had.N, 0)
+	}
+}
+
+func (b *Bucket) forgetDenial() { b.scarce, b.denied, b.NextAsk = false, 0, 0 }
+
+// Observe counts a call of cost as demand.
+func (b *Bucket) Observe(now time.Duration, cost int64) {
+	b.demand.observe(now, cost)
+	b.arrived += float64(cost)
+}
+
+// Take spends cost permits of the lease, or nothing when it has fewer.
+func (b *Bucket) Take(now time.Duration, cost int64) bool {
+	b.expire(now)
+	if b.permits < cost {
+		return false
+	}
+	b.permits -= cost
+	b.shard.counts.Spent += uint64(cost)
+	return true
+}
+
+// PutBack returns permits taken at asks, unless the lease was reported since: they
+// are then a refund, and PutBack is false.
+func (b *Bucket) PutBack(now time.Duration, cost int64, asks uint32) bool {
+	b.expire(now)
+	if b.asks != asks || b.recorded == 0 || now >= b.end {
+		return false
+	}
+	b.permits += cost
+	b.shard.counts.Spent -= uint64(cost)
+	return true
+}
+
+// Asks identifies the lease for PutBack.
+func (b *Bucket) Asks() uint32 { return b.asks }
+
+// Permits returns what is left of the lease.
+func (b *Bucket) Permits(now time.Duration) int64 {
+	b.expire(now)
+	return b.permits
+}
+
+func (b *Bucket) expire(now time.Duration) {
+	if b.permits > 0 && now >= b.end {
+		b.shard.counts.Expired += uint64(b.permits)
+		b.permits = 0
+	}
+}
+
+// Low reports that the lease will soon be spent at the demand there is: time to
+// ask in the background.
+func (b *Bucket) Low(now time.Duration) bool {
+	rate := float64(b.demand.rate)
+	return !b.Asking && now >= b.NextAsk && float64(b.permits) < 1+rate*lead && rate*b.horizon >= 1
+}
+
+// Denied reports whether what the authority last said denies cost now: it had too
+// little for this cost and is not to be asked yet, or refill cannot have brought
+// enough. A denial is trusted for the life of a lease at most, and less while
+// other hosts hold permits that they may give back.
+func (b *Bucket) Denied(now time.Duration, cost int64) bool {
+	if !b.scarce || b.known == 0 {
+		return false
+	}
+	if now < b.NextAsk && cost >= b.denied {
+		return true
+	}
+	trust := trustAlone
+	if b.others {
+		trust = trustOthers
+	}
+	levels := b.remembered(now)
+	return now < b.known+trust && !levels.Cover(b.Rule, cost-b.permits)
+}
+
+// Covers reports whether the lease, and what the authority was last known to
+// have, cover cost.
+func (b *Bucket) Covers(now time.Duration, cost int64) bool {
+	if b.Permits(now) >= cost {
+		return true
+	}
+	levels := b.remembered(now)
+	return b.known > 0 && levels.Cover(b.Rule, cost-b.permits)
+}
+
+// Busy reports that calls of this cost come so fast for so little that one more
+// is denied rather than held: the next ask goes in the background.
+func (b *Bucket) Busy(cost int64) bool {
+	return b.scarce && cost >= b.denied && float64(b.demand.rate)*b.interval >= 1 &&
+		!b.Rule.Direct() && b.Rule.FillTime() >= busyFill
+}
+
+// Scarce reports that the authority last had less than was wanted.
+func (b *Bucket) Scarce() bool { return b.scarce }
+
+// Refuse remembers that a call of cost was denied by the last answer.
+func (b *Bucket) Refuse(cost int64) {
+	if b.denied == 0 || cost < b.denied {
+		b.denied = cost
+	}
+}
+
+// remembered returns the authority's levels as refill alone would have them now.
+func (b *Bucket) remembered(now time.Duration) bucket.Levels {
+	at := b.levels
+	at.Refill(b.Rule, 1, now.Microseconds())
+	return at
+}
+
+// Remaining returns the permits left for this host as far as it knows, and the
+// time until the bucket is full again.
+func (b *Bucket) Remaining(now time.Duration) (int64, time.Duration) {
+	capacity := b.Rule.Capacity()
+	if b.known == 0 {
+		return min(b.permits, capacity), 0
+	}
+	at := b.remembered(now)
+	full := at.Full(b.Rule, 1, now.Microseconds())
+	left := b.permits + int64(max(0, at[at.Least(b.Rule)].Permits))
+	return min(left, capacity), time.Duration(full) * time.Microsecond
+}
+
+// Wait returns how long until cost permits could be there for this host.
+func (b *Bucket) Wait(now time.Duration, cost int64) time.Duration {
+	if b.known == 0 {
+		return 0
+	}
+	at := b.remembered(now)
+	wait := at.Wait(b.Rule, 1, now.Microseconds(), float64(cost-b.permits))
+	return max(time.Duration(wait)*time.Microsecond, b.NextAsk-now, time.Millisecond)
+}
+
+// Refund takes permits back from a caller: they go to the authority with the next
+// ask, and no denial is remembered past them.
+func (b *Bucket) Refund(cost int64) {
+	capacity := b.Rule.Capacity()
+	b.refund = min(b.refund+min(cost, capacity), capacity)
+	b.forgetDenial()
+}
+
+// Refunding reports that a refund has not been told yet.
+func (b *Bucket) Refunding() bool { return b.refund > 0 }
+
+// Owes reports that the authority has something to be told or given back.
+func (b *Bucket) Owes(now time.Duration) bool {
+	return b.refund > 0 || b.debit > 0 || b.recorded > 0 && !b.orphan && now < b.end
+}
+
+// Want is what an ask is for. The zero Want only reports.
+type Want struct {
+	Queued, First, Unit int64 // cost of all waiting calls, of the first, their common cost or 0
+	Hint                int64 // cost of a call that was denied rather than queued
+	Lease               bool  // more than they need may be taken
+	Quit                bool  // keep nothing
+	Reset               bool
+}
+
+// Ask builds the ask for what is wanted, gives back what the host does not expect
+// to use, and marks b as asking. An orphaned lease ends here.
+func (b *Bucket) Ask(now time.Duration, w Want) bucket.Ask {
+	b.expire(now)
+	b.demand.fold(now)
+	if b.orphan {
+		b.lease = lease{asks: b.asks}
+	}
+	rate := b.rateNow(now)
+	keep := int64(0)
+	if !w.Quit && !w.Reset {
+		keep = min(b.permits, int64(2*rate*(b.horizon+lead)))
+	}
+	a := bucket.Ask{
+		Reset: w.Reset, Refund: b.refund, Debit: b.debit,
+		Epoch: b.epoch, Slot: b.slot, Recorded: b.recorded, Keep: keep, Return: b.permits - keep,
+		Queued: w.Queued, Unit: w.Unit, Need: w.Hint,
+		Lease: w.Lease && b.permits == keep && !b.Rule.Direct(),
+		Rate:  rate, Seen: float64(b.demand.cost), Lead: lead, Arrived: b.arrived,
+	}
+	b.permits = keep
+	if w.Queued > 0 {
+		a.Need = max(0, w.First-keep)
+	}
+	if b.lastAsk > 0 {
+		a.Since = (now - b.lastAsk).Seconds()
+	}
+	b.arrived, b.refund, b.lastAsk, b.Asking, b.Idle = 0, 0, now, true, 0
+	b.asks++
+	return a
+}
+
+// rateNow is the demand, less what a host that went quiet no longer has.
+func (b *Bucket) rateNow(now time.Duration) float64 {
+	rate := float64(b.demand.rate)
+	if dt := (now - b.lastAsk).Seconds(); b.lastAsk > 0 && dt >= 0.02 {
+		rate = min(rate, (b.arrived+2*math.Sqrt(b.arrived)+1)/dt)
+	}
+	return rate
+}
+
+// Granted takes in the answer to the ask a, built at sent. Its direct permits are
+// there to Take until Settle. jitter, 0..1, spreads the next asks of many hosts.
+func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.Grant, jitter float64) {
+	a := &q.Ask
+	b.Asking, b.local = false, nil
+	b.debit -= a.Debit
+	returned := a.Return
+	if g.Void {
+		b.permits, b.recorded, returned = 0, 0, 0
+	} else {
+		b.recorded = a.Keep
+	}
+	b.permits += g.Permits
+	b.recorded += g.Permits - g.Direct
+	b.epoch, b.slot, b.end = g.Epoch, g.Slot, sent+leaseLife
+	b.remember(sent, g)
+	b.share.granted(now, float64(g.Permits-returned), g.Granted)
+	b.shard.counts.Granted += uint64(g.Permits)
+	b.shard.counts.Returned += uint64(returned)
+
+	b.scarce, b.denied, b.NextAsk = g.Scarce, 0, 0
+	if g.Scarce {
+		b.NextAsk = now + seconds(g.Interval*(0.75+0.5*jitter))
+	}
+	if b.permits > 0 {
+		b.Idle = now + min(seconds(2*g.Horizon)+20*time.Millisecond, leaseLife*4/5)
+	}
+	if *q.Rule != *b.Rule {
+		b.known = 0
+		b.forgetDenial()
+	}
+}
+
+func (b *Bucket) remember(sent time.Duration, g *bucket.Grant) {
+	b.horizon, b.interval, b.others = g.Horizon, g.Interval, g.Others
+	b.levels, b.known = g.Levels, sent
+	for i := range b.levels {
+		b.levels[i].At += sent.Microseconds()
+	}
+}
+
+// Settle ends the use of direct permits, of which so many are left: they pay what
+// was admitted locally for calls that could not wait, or are dropped.
+func (b *Bucket) Settle(left int64) {
+	left = min(left, b.permits)
+	if left > 0 {
+		b.permits -= left
+		b.debit -= min(left, b.debit)
+	}
+}
+
+// Lost takes in that the outcome of the ask a is unknown. It is not reported
+// again, debit included: it may have been paid.
+func (b *Bucket) Lost(a *bucket.Ask) {
+	b.Asking, b.orphan = false, true
+	b.debit -= a.Debit
+}
+
+// Refused takes in that the ask a did not run: all it reported is still so.
+func (b *Bucket) Refused(a *bucket.Ask) {
+	b.Asking = false
+	b.permits += a.Return
+	b.refund += a.Refund
+	b.arrived += a.Arrived
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

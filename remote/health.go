@@ -1,0 +1,181 @@
+// Health: whether Redis can be asked, why not, and what to mend. Faults that pass
+// by themselves are told from those that somebody must mend: the calls are
+// answered the same way, but a misconfiguration never looks like an outage.
+
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+type faultKind uint8
+
+const (
+	transient faultKind = iota
+	permanent
+	ofBucket // of one key alone
+)
+
+// fault is what an error says of Redis.
+type fault struct {
+	kind   faultKind
+	lost   bool // the script may have run
+	reason string
+	mend   string
+}
+
+// Status is the health of Redis, for people.
+type Status struct {
+	State  string        // "starting", "ok", "degraded" (passes by itself), "failing" (somebody must mend it)
+	Reason string        // "" when ok
+	Mend   string        // what to do, when failing
+	For    time.Duration // in this state
+	Bucket string        // the last fault of a single key, if any
+}
+
+type health struct {
+	up   atomic.Bool
+	lost chan struct{} // capacity 1: up became false
+	log  *slog.Logger
+
+	// mu guards the fields that follow. It is a leaf.
+	mu         sync.Mutex
+	state      string
+	fault      fault
+	since      time.Time
+	bucket     string
+	bucketSaid time.Time
+}
+
+func (h *health) init(log *slog.Logger) {
+	h.lost = make(chan struct{}, 1)
+	h.log, h.state, h.since = log, "starting", time.Now()
+}
+
+// fail takes in that Redis cannot be used. It is logged when that is news.
+func (h *health) fail(f fault) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	state := "degraded"
+	if f.kind == permanent {
+		state = "failing"
+	}
+	if h.state != state || h.state == "failing" && h.fault.reason != f.reason {
+		if state == "failing" {
+			h.log.Error("Redis refuses to work: answering from local limits", "reason", f.reason, "mend", f.mend)
+		} else {
+			h.log.Warn("Redis cannot be reached: answering from local limits", "reason", f.reason)
+		}
+		h.state, h.since = state, time.Now()
+	}
+	h.fault = f
+	if h.up.Swap(false) {
+		select {
+		case h.lost <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (h *health) recover() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-h.lost:
+	default:
+	}
+	if h.state != "ok" {
+		h.log.Info("Redis answers: leasing from it", "after", time.Since(h.since).Round(time.Millisecond))
+	}
+	h.state, h.fault, h.since = "ok", fault{}, time.Now()
+	h.up.Store(true)
+}
+
+// bucketFault takes in that one key cannot be used. It is logged once a minute.
+func (h *health) bucketFault(key string, f fault) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bucket = fmt.Sprintf("%.200q: %s; %s", key, f.reason, f.mend)
+	if time.Since(h.bucketSaid) > time.Minute {
+		h.bucketSaid = time.Now()
+		h.log.Error("Redis refuses one bucket: answering it from its local limit", "key", fmt.Sprintf("%.200q", key), "reason", f.reason, "mend", f.mend)
+	}
+}
+
+// Status returns the health of Redis.
+func (r *Redis) Status() Status {
+	h := &r.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return Status{State: h.state, Reason: h.fault.reason, Mend: h.fault.mend, For: time.Since(h.since), Bucket: h.bucket}
+}
+
+// classify judges an error of go-redis.
+func classify(err error, prefix string) fault {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return ofConnection(err)
+	}
+	text := strings.TrimPrefix(reply.Error(), "-")
+	if inner := strings.Index(text, ": -"); strings.HasPrefix(text, "ERR Error running script") && inner > 0 {
+		text = text[inner+3:] // as Redis before 7 wraps it
+	}
+	for _, known := range replies {
+		if strings.HasPrefix(text, known.prefix) {
+			return fault{kind: known.kind, reason: firstLine(text), mend: strings.ReplaceAll(known.mend, "PREFIX", prefix)}
+		}
+	}
+	return fault{kind: permanent, reason: firstLine(text), mend: "the lease script failed: see docs/operations.md, or report it"}
+}
+
+var replies = []struct {
+	prefix string
+	kind   faultKind
+	mend   string
+}{
+	{"LOADING", transient, ""}, {"CLUSTERDOWN", transient, ""}, {"MASTERDOWN", transient, ""},
+	{"TRYAGAIN", transient, ""}, {"READONLY", transient, ""}, {"BUSY", transient, ""},
+	{"ERR max number of clients", transient, ""}, {"NOREPLICAS", transient, ""}, {"NOSCRIPT", transient, ""},
+	{"NOAUTH", permanent, "Redis wants a password: set redis.password_file, or put it in redis.url"},
+	{"WRONGPASS", permanent, "the user or password is wrong: mend redis.username and redis.password_file, or redis.url"},
+	{"ERR AUTH", permanent, "Redis has no password set: take it out of redis.url and redis.password_file"},
+	{"ERR invalid password", permanent, "the password is wrong: mend redis.password_file or redis.url"},
+	{"NOPERM", permanent, "the user lacks rights: ACL SETUSER name ~{PREFIX:* +evalsha +script|load +get +set +time +ping +hello +select"},
+	{"OOM", permanent, "Redis is out of memory: raise its maxmemory, or give the limiter a Redis of its own"},
+	{"MISCONF", permanent, "Redis cannot write its disk and refuses writes: see its log"},
+	{"ERR DB index", permanent, "redis.url names a database that Redis does not have"},
+	{"WRONGTYPE", ofBucket, "another application uses the key: delete it, or choose another redis.key_prefix"},
+	{"FOREIGN", ofBucket, "another application or version uses the key: delete it, or choose another redis.key_prefix"},
+}
+
+// ofConnection judges an error that is no reply of Redis. Only what failed before
+// a byte was sent is sure not to have run.
+func ofConnection(err error) fault {
+	f := fault{kind: transient, lost: true, reason: firstLine(err.Error())}
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrClosed):
+		f.lost = false
+	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &op) && op.Timeout():
+		f.reason = "no answer in time"
+	case errors.Is(err, io.EOF):
+		f.reason = "the connection was closed"
+	}
+	return f
+}
+
+func firstLine(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	return s
+}

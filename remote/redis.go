@@ -1,0 +1,327 @@
+// Package remote is the authority: Lua scripts in Redis, and the one place that
+// talks to it.
+package remote
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"rlsidecar/internal/bucket"
+)
+
+//go:embed lease.lua
+var leaseScript string
+
+const (
+	format     = "v1" // of what is stored; part of every key
+	pipelines  = 6    // in flight at once
+	maxBatch   = 128  // scripts in one pipeline: 1 ms of Redis at most
+	patience   = time.Second
+	firstProbe = 100 * time.Millisecond
+	probeEvery = 500 * time.Millisecond
+)
+
+// Options say which Redis and how. URL is redis://, rediss:// or unix://, with the
+// user, password and database in it; Username and PasswordFile replace what it has.
+type Options struct {
+	URL          string
+	Username     string
+	PasswordFile string
+	Timeout      time.Duration // for one pipeline, 1 ms..10 s
+	Prefix       string        // of every key
+	Log          *slog.Logger
+	// Observe, if set, is told of each pipeline: its scripts, and how long it took.
+	Observe func(scripts int, took time.Duration)
+}
+
+// Redis is a limiter's authority.
+//
+// A script is sent once: no retry of go-redis is left on (see once), and what this
+// package sends again is only what Redis answered NOSCRIPT to, which did not run.
+type Redis struct {
+	client  *redis.Client
+	o       Options
+	sha     string
+	scripts atomic.Uint64
+	health  health
+	work    sync.WaitGroup
+
+	// mu guards the fields that follow. It is a leaf: Ask is called with a shard
+	// locked.
+	mu      sync.Mutex
+	pending []*bucket.Question
+	busy    int // pipelines in flight
+	closed  bool
+}
+
+// Open returns a Redis that is not reachable until Run has reached it. It fails
+// when the options make no sense; it does not connect.
+func Open(o Options) (*Redis, error) {
+	client, err := options(o)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha1.Sum([]byte(leaseScript))
+	r := &Redis{client: redis.NewClient(client), o: o, sha: hex.EncodeToString(sum[:])}
+	r.health.init(o.Log)
+	return r, nil
+}
+
+func options(o Options) (*redis.Options, error) {
+	c, err := redis.ParseURL(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("redis.url: %w", hideURL(err, o.URL))
+	}
+	if o.Username != "" {
+		c.Username = o.Username
+	}
+	if o.PasswordFile != "" {
+		secret, err := os.ReadFile(o.PasswordFile)
+		if err != nil {
+			return nil, fmt.Errorf("redis.password_file: %w", err)
+		}
+		c.Password = strings.TrimSpace(string(secret))
+	}
+	c.Protocol, c.DisableIdentity = 2, true
+	c.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	c.MaxRetries, c.DialerRetries = -1, 1
+	c.ContextTimeoutEnabled = true
+	c.DialTimeout, c.ReadTimeout, c.WriteTimeout, c.PoolTimeout = patience, patience, patience, o.Timeout
+	c.PoolSize, c.MaxActiveConns, c.PipelinePoolSize = pipelines+1, pipelines+1, -1
+	c.ReadBufferSize, c.WriteBufferSize = 32<<10, 32<<10
+	return c, nil
+}
+
+func hideURL(err error, url string) error {
+	return errors.New(strings.ReplaceAll(err.Error(), url, "(the URL)"))
+}
+
+// Reachable reports whether Redis answered last.
+func (r *Redis) Reachable() bool { return r.health.up.Load() }
+
+// Ask sends q with the next pipeline: at once while fewer than a few are in
+// flight, else together with all that come until one has ended.
+func (r *Redis) Ask(q *bucket.Question) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || !r.Reachable() {
+		go q.Answer(q, bucket.Grant{}, fmt.Errorf("Redis is not reachable: %w", bucket.ErrRefused))
+		return
+	}
+	r.pending = append(r.pending, q)
+	if r.busy < pipelines {
+		r.busy++
+		r.work.Add(1)
+		go r.run()
+	}
+}
+
+// run sends pipelines until nothing is pending.
+func (r *Redis) run() {
+	defer r.work.Done()
+	for {
+		batch := r.take()
+		if batch == nil {
+			return
+		}
+		r.send(batch)
+	}
+}
+
+func (r *Redis) take() []*bucket.Question {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := min(len(r.pending), maxBatch)
+	if n == 0 {
+		r.busy--
+		return nil
+	}
+	batch := r.pending[:n:n]
+	r.pending = r.pending[n:]
+	if len(r.pending) == 0 {
+		r.pending = nil
+	}
+	return batch
+}
+
+// send asks a batch, and once more those for which the script was missing.
+func (r *Redis) send(batch []*bucket.Question) {
+	ctx, cancel := context.WithTimeout(context.Background(), r.o.Timeout)
+	defer cancel()
+	missing := r.exec(ctx, batch, false)
+	if len(missing) == 0 {
+		return
+	}
+	if err := r.load(ctx); err != nil {
+		for _, q := range missing {
+			r.refuse(q, err)
+		}
+		return
+	}
+	r.exec(ctx, missing, true)
+}
+
+// exec runs one pipeline and answers its questions, but for those that need the
+// script loaded, which it returns unless this is the last try.
+func (r *Redis) exec(ctx context.Context, batch []*bucket.Question, last bool) (missing []*bucket.Question) {
+	pipe := r.client.Pipeline()
+	commands := make([]once, len(batch))
+	for i, q := range batch {
+		commands[i] = r.script(ctx, r.key(q.Policy, q.Key), appendAsk(nil, q.Rule, &q.Ask))
+		_ = pipe.Process(ctx, commands[i])
+	}
+	started := time.Now()
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	r.scripts.Add(uint64(len(batch)))
+	if r.o.Observe != nil {
+		r.o.Observe(len(batch), time.Since(started))
+	}
+	for i, q := range batch {
+		reply, err := commands[i].Text()
+		switch {
+		case err == nil:
+			r.grant(q, reply)
+		case redis.HasErrorPrefix(err, "NOSCRIPT") && !last:
+			missing = append(missing, q)
+		default:
+			r.refuse(q, err)
+		}
+	}
+	return missing
+}
+
+func (r *Redis) grant(q *bucket.Question, reply string) {
+	g, err := parseGrant(reply, q.Rule)
+	if err != nil {
+		r.health.fail(fault{kind: permanent, reason: err.Error(), mend: "another version of the agent may use this key prefix"})
+		q.Answer(q, bucket.Grant{}, fmt.Errorf("%w: %w", err, bucket.ErrLost))
+		return
+	}
+	q.Answer(q, g, nil)
+}
+
+// refuse answers q with err, and judges what err says of Redis.
+func (r *Redis) refuse(q *bucket.Question, err error) {
+	f := classify(err, r.o.Prefix)
+	if f.kind == ofBucket {
+		r.health.bucketFault(r.key(q.Policy, q.Key), f)
+	} else {
+		r.health.fail(f)
+	}
+	outcome := bucket.ErrRefused
+	if f.lost {
+		outcome = bucket.ErrLost
+	}
+	q.Answer(q, bucket.Grant{}, fmt.Errorf("%w: %w", err, outcome))
+}
+
+// once is a command that go-redis never sends twice. It takes a whole pipeline
+// with it. (MaxRetries alone does not hold on a cluster; go-redis asks each command
+// for this method.)
+type once struct{ *redis.Cmd }
+
+// NoRetry tells go-redis that the command must not be repeated.
+func (once) NoRetry() bool { return true }
+
+func (r *Redis) script(ctx context.Context, key string, arg []byte) once {
+	c := redis.NewCmd(ctx, "evalsha", r.sha, 1, key, arg)
+	c.SetFirstKeyPos(3)
+	return once{c}
+}
+
+// key names a bucket in Redis. The braces keep whatever is ever stored beside it
+// in one cluster slot.
+func (r *Redis) key(policy, key string) string {
+	return "{" + r.o.Prefix + ":" + format + ":" + policy + ":" + key + "}"
+}
+
+func (r *Redis) load(ctx context.Context) error {
+	return r.client.ScriptLoad(ctx, leaseScript).Err()
+}
+
+// Run reaches for Redis, and again whenever it is lost, until ctx ends. attempted
+// is called once, after the first try, whatever came of it.
+func (r *Redis) Run(ctx context.Context, attempted func()) {
+	r.reach(ctx)
+	attempted()
+	for wait := firstProbe; ; wait = probeEvery {
+		if r.Reachable() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-r.health.lost:
+			}
+			wait = firstProbe
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Duration(float64(wait) * (0.75 + 0.5*rand.Float64()))):
+			r.reach(ctx)
+		}
+	}
+}
+
+// reach connects, loads the script, and marks Redis reachable if a whole ask on a
+// key of its own is answered within the time a call has.
+func (r *Redis) reach(ctx context.Context) {
+	if err := r.warm(ctx); err != nil {
+		r.health.fail(classify(err, r.o.Prefix))
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
+	defer cancel()
+	rule, _ := bucket.NewRule(bucket.Limit{Count: 1, Period: time.Second, Burst: 1})
+	probe := r.script(ctx, r.key("~probe", ""), appendAsk(nil, &rule, &bucket.Ask{}))
+	if err := r.client.Process(ctx, probe); err != nil {
+		r.health.fail(classify(err, r.o.Prefix))
+		return
+	}
+	r.health.recover()
+}
+
+// warm opens all connections and loads the script, with more time than a call
+// has: a handshake must not eat a call's budget.
+func (r *Redis) warm(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := r.load(ctx); err != nil {
+		return err
+	}
+	errs := make(chan error, pipelines)
+	for range pipelines {
+		go func() { errs <- r.client.Ping(ctx).Err() }()
+	}
+	var all error
+	for range pipelines {
+		all = errors.Join(all, <-errs)
+	}
+	return all
+}
+
+// Close waits for what is in flight and closes the connections. Later asks are
+// refused.
+func (r *Redis) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.work.Wait()
+	return r.client.Close()
+}
+
+// Scripts returns how many scripts were sent since the start.
+func (r *Redis) Scripts() uint64 { return r.scripts.Load() }
