@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -64,6 +65,20 @@ func TestProxyDelay(t *testing.T) {
 				t.Errorf("delay off again: %v", err)
 			}
 		})
+	}
+}
+
+func TestProxyJitter(t *testing.T) {
+	_, p, c := proxied(t)
+	p.SetDelay(Replies, 0, 30*time.Millisecond)
+	var took [20]time.Duration
+	for i := range took {
+		start := time.Now()
+		c.mustDo(t, "PONG", "PING")
+		took[i] = time.Since(start)
+	}
+	if spread := slices.Max(took[:]) - slices.Min(took[:]); spread < 5*time.Millisecond {
+		t.Errorf("0 to 30 ms of delay spread over %v only: %v", spread, took)
 	}
 }
 
@@ -217,9 +232,27 @@ func TestProxyServerDown(t *testing.T) {
 	if got, err := c.do(5*time.Second, "PING"); !isReset(err) && err != io.EOF {
 		t.Errorf("open connection: got %q, %v; want an end", got, err)
 	}
-	if got, err := dial(t, p.Addr).do(5*time.Second, "PING"); !isReset(err) {
-		t.Errorf("new connection: got %q, %v; want a reset", got, err)
+	// The reset may come before the dial has returned.
+	conn, err := net.Dial("tcp", p.Addr)
+	if err == nil {
+		defer conn.Close()
+		_, err = conn.Read(make([]byte, 1))
+	}
+	if !isReset(err) {
+		t.Errorf("new connection: %v, want a reset", err)
 	}
 	s.Restart(t)
 	dial(t, p.Addr).mustDo(t, "PONG", "PING")
+}
+
+func TestProxyEndsWithItsTest(t *testing.T) {
+	s := Start(t)
+	var c *client
+	t.Run("inner", func(inner *testing.T) {
+		c = dial(t, StartProxy(inner, s.Addr).Addr)
+		c.mustDo(t, "PONG", "PING")
+	})
+	if got, err := c.do(5*time.Second, "PING"); !isReset(err) {
+		t.Errorf("after its test: got %q, %v; want a reset", got, err)
+	}
 }

@@ -1,0 +1,257 @@
+"""The client: one method per question, one place where having no answer is dealt with."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+from . import _wire
+from ._arguments import (
+    MAX_ITEMS,
+    Key,
+    check_cost,
+    check_key,
+    check_limit,
+    check_number,
+    check_timeout,
+    wait_milliseconds,
+)
+from ._connection import Connection, Lost
+from ._decision import AllDecision, Decision, ThrottleReply, unanswered, unanswered_throttle
+from ._errors import InvalidRequest, Unavailable
+from ._limit import Limit
+from ._pool import Pool
+from ._settings import OnUnavailable, call_timeout, is_disabled, socket_path, unavailable_mode
+
+LOG_INTERVAL = 10.0
+
+Item = tuple[str | Limit, Key] | tuple[str | Limit, Key, int]
+T = TypeVar("T")
+
+_log = logging.getLogger("rlsidecar")
+
+
+class Client:
+    """Asks the agent on this host. Share one per process, between all threads.
+
+    address:        `unix:///path` or a path; default RLSIDECAR_ADDRESS, then
+                    unix:///run/rlsidecar/rlsidecar.sock
+    timeout:        seconds a whole call may take, connecting included; default
+                    RLSIDECAR_TIMEOUT_MS, then 0.05
+    on_unavailable: what a call that gets no decision does: "allow", "deny" or
+                    "raise"; default RLSIDECAR_ON_UNAVAILABLE, then "allow"
+
+    Raises ValueError for an address, timeout or mode that cannot be. Does not
+    connect: a missing agent is noticed by the first call.
+
+    A `limit` is a policy name, a `Limit`, or a string like "10/minute". A `key` is
+    str or bytes, 1..1024 bytes. A `cost` is 1..2**53-1. Every call raises
+    InvalidRequest, UnknownPolicy or NotPermitted when the question itself is wrong,
+    and Unavailable in mode "raise" only.
+    """
+
+    def __init__(
+        self,
+        address: str | os.PathLike[str] | None = None,
+        *,
+        timeout: float | None = None,
+        on_unavailable: OnUnavailable | None = None,
+    ) -> None:
+        self._pool = Pool(socket_path(address))
+        self._timeout = call_timeout(timeout)
+        self._on_unavailable = unavailable_mode(on_unavailable)
+        self._disabled = is_disabled()
+        self._quiet_until = 0.0
+        self._unreported = 0
+
+    def acquire(
+        self,
+        limit: str | Limit,
+        key: Key,
+        *,
+        cost: int = 1,
+        wait: float = 0.0,
+        timeout: float | None = None,
+    ) -> Decision:
+        """Take `cost` permits if they are there. A denial is returned, never raised.
+
+        wait: seconds that the agent may hold the answer for permits to come. The
+        budget of the call is wait + timeout.
+        """
+        wire, capacity = check_limit(limit)
+        params: tuple[Any, ...] = (wire, check_key(key), check_cost(cost))
+        budget = self._budget(timeout)
+        if wait:
+            params = (*params, {"wait_ms": wait_milliseconds(wait)})
+            budget += wait
+        return self._ask("acquire", params, budget, _wire.decision, lambda ok: unanswered(ok, cost, capacity))
+
+    def acquire_all(self, items: Iterable[Item], *, timeout: float | None = None) -> AllDecision:
+        """Take from all of 1 to 32 `(limit, key)` or `(limit, key, cost)`, or from none."""
+        asked = [_item(item) for item in items]
+        if not 1 <= len(asked) <= MAX_ITEMS:
+            raise InvalidRequest(f"{len(asked)} items: allowed are 1 to {MAX_ITEMS}")
+        params = ([(wire, key, cost) for wire, key, cost, _ in asked],)
+
+        def otherwise(allowed: bool) -> AllDecision:
+            decisions = tuple(unanswered(allowed, cost, capacity) for _, _, cost, capacity in asked)
+            return AllDecision(all(decisions), decisions)
+
+        decode = partial(_wire.all_decision, len(asked))
+        return self._ask("acquire_all", params, self._budget(timeout), decode, otherwise)
+
+    def peek(self, limit: str | Limit, key: Key, *, cost: int = 1, timeout: float | None = None) -> Decision:
+        """What `acquire` would say, without taking anything. `cost` may be 0."""
+        wire, capacity = check_limit(limit)
+        params = (wire, check_key(key), check_cost(cost, least=0))
+        budget = self._budget(timeout)
+        return self._ask("peek", params, budget, _wire.decision, lambda ok: unanswered(ok, cost, capacity))
+
+    def refund(self, limit: str | Limit, key: Key, *, cost: int = 1, timeout: float | None = None) -> bool:
+        """Give permits back, never above the capacity. False: the agent was not reached."""
+        params = (check_limit(limit)[0], check_key(key), check_cost(cost))
+        return self._ask("refund", params, self._budget(timeout), _wire.truth, _not_done)
+
+    def reset(self, limit: str | Limit, key: Key, *, timeout: float | None = None) -> bool:
+        """Start the bucket afresh, on every host. False: the agent was not reached."""
+        params = (check_limit(limit)[0], check_key(key))
+        return self._ask("reset", params, self._budget(timeout), _wire.truth, _not_done)
+
+    def throttle(
+        self,
+        key: Key,
+        max_burst: int,
+        count: int,
+        period: int,
+        quantity: int = 1,
+        *,
+        timeout: float | None = None,
+    ) -> ThrottleReply:
+        """redis-cell's CL.THROTTLE: `count` per `period` seconds, and `max_burst` on top."""
+        check_number("max_burst", max_burst, 0)
+        check_number("count", count, 1)
+        check_number("period", period, 1)
+        check_number("quantity", quantity, 0)
+        params = (check_key(key), max_burst, count, period, quantity)
+        budget = self._budget(timeout)
+        return self._ask(
+            "throttle",
+            params,
+            budget,
+            _wire.throttle,
+            lambda ok: unanswered_throttle(ok, quantity, max_burst + 1),
+        )
+
+    def info(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """The agent about itself. Raises Unavailable in every mode: there is no other answer."""
+        return self._call("info", (), self._budget(timeout), _wire.info)
+
+    def ping(self, *, timeout: float | None = None) -> bool:
+        """True when the agent answers. Raises Unavailable in every mode when it does not."""
+        return self._call("ping", (), self._budget(timeout), _wire.pong)
+
+    def close(self) -> None:
+        """Close the idle connections. A call made after it connects again."""
+        self._pool.close_idle()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _budget(self, timeout: float | None) -> float:
+        return self._timeout if timeout is None else check_timeout(timeout)
+
+    def _ask(
+        self,
+        method: str,
+        params: tuple[Any, ...],
+        budget: float,
+        decode: Callable[[Any], T],
+        otherwise: Callable[[bool], T],
+    ) -> T:
+        """Ask the agent; having no answer, do what on_unavailable says, for every method alike."""
+        if self._disabled:
+            return otherwise(True)
+        try:
+            return self._call(method, params, budget, decode)
+        except Unavailable as failure:
+            self._report(failure)
+            if self._on_unavailable == "raise":
+                raise
+            return otherwise(self._on_unavailable == "allow")
+
+    def _call(
+        self,
+        method: str,
+        params: tuple[Any, ...],
+        budget: float,
+        decode: Callable[[Any], T],
+    ) -> T:
+        """Ask once; once more only if an idle connection turns out to be dead."""
+        if self._disabled:
+            raise Unavailable("switched off by RLSIDECAR_DISABLE")
+        deadline = time.monotonic() + budget
+        connection = self._pool.take()
+        if connection is not None:
+            try:
+                return self._exchange(connection, method, params, deadline, decode)
+            except Lost:
+                self._pool.close_idle()
+        return self._exchange(self._pool.connect(deadline), method, params, deadline, decode)
+
+    def _exchange(
+        self,
+        connection: Connection,
+        method: str,
+        params: tuple[Any, ...],
+        deadline: float,
+        decode: Callable[[Any], T],
+    ) -> T:
+        """One call on one connection, which is idle again afterwards, or closed."""
+        try:
+            error, result = connection.call(method, params, deadline)
+            outcome = decode(result) if error is None else _wire.failure(error)
+        except BaseException:
+            connection.close()
+            raise
+        self._pool.give(connection)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _report(self, failure: Unavailable) -> None:
+        now = time.monotonic()
+        if now < self._quiet_until:
+            self._unreported += 1
+            return
+        unreported, self._unreported = self._unreported, 0
+        self._quiet_until = now + LOG_INTERVAL
+        _log.warning(
+            "no decision from the agent, on_unavailable=%s applies: %s (%d more since the last such line)",
+            self._on_unavailable,
+            failure,
+            unreported,
+        )
+
+
+def _not_done(_: bool) -> bool:
+    return False
+
+
+def _item(item: Item) -> tuple[Any, Key, int, int | None]:
+    if not isinstance(item, (tuple, list)) or not 2 <= len(item) <= 3:
+        raise InvalidRequest(f"item {item!r}: write (limit, key) or (limit, key, cost)")
+    wire, capacity = check_limit(item[0])
+    return wire, check_key(item[1]), check_cost(item[2] if len(item) == 3 else 1), capacity

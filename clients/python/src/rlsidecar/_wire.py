@@ -1,0 +1,149 @@
+"""Reading what the agent says: bounds, shapes, error codes.
+
+Every decoder takes one decoded MessagePack value and returns what the caller
+gets, or raises ProtocolError. Elements beyond those known here are skipped.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgpack
+
+from ._decision import ZERO, AllDecision, Decision, Source, ThrottleReply
+from ._errors import InvalidRequest, NotPermitted, ProtocolError, RlsidecarError, Unavailable, UnknownPolicy
+
+REQUEST, RESPONSE, NOTIFICATION = 0, 1, 2
+MAX_MSGID = 2**31 - 1
+MAX_MESSAGE = 64 * 1024
+MAX_LENGTH = 1024
+MAX_DEPTH = 8
+
+_MAX_MILLISECONDS = 2**53 - 1
+_SHADOW = 1
+_SOURCES = tuple(Source(number) for number in range(6))
+_INVALID_REQUEST, _UNKNOWN_METHOD = 1, 2
+_MISTAKES: dict[int, type[RlsidecarError]] = {3: UnknownPolicy, 4: InvalidRequest, 8: NotPermitted}
+
+
+def new_packer() -> msgpack.Packer:
+    return msgpack.Packer(use_bin_type=True)
+
+
+def new_unpacker() -> msgpack.Unpacker:
+    """An unpacker that allocates nothing for a declared length, only for bytes that are there.
+
+    Arrays and maps over their bound are refused at the header. msgpack's C code looks at
+    the length of a str, bin or ext once its bytes have come; so it is the connection that
+    ends those, at 64 KiB or at the deadline.
+    """
+    return msgpack.Unpacker(
+        max_buffer_size=MAX_MESSAGE,
+        max_str_len=MAX_MESSAGE,
+        max_bin_len=MAX_MESSAGE,
+        max_ext_len=MAX_MESSAGE,
+        max_array_len=MAX_LENGTH,
+        max_map_len=MAX_LENGTH,
+        strict_map_key=False,
+        unicode_errors="replace",
+    )
+
+
+def within_depth(value: Any, levels: int) -> bool:
+    """Whether arrays and maps nest at most `levels` deep below and including value."""
+    if levels == 0:
+        return False
+    items = value.values() if type(value) is dict else value
+    for item in items:
+        kind = type(item)
+        if (kind is list or kind is dict) and not within_depth(item, levels - 1):
+            return False
+    return True
+
+
+def is_notification(message: list[Any]) -> bool:
+    return len(message) >= 3 and _is(message[0], NOTIFICATION) and isinstance(message[1], (str, bytes))
+
+
+def is_reply_to(msgid: int, message: list[Any]) -> bool:
+    return len(message) >= 4 and _is(message[0], RESPONSE) and _is(message[1], msgid)
+
+
+def _is(value: Any, number: int) -> bool:
+    return type(value) is int and value == number
+
+
+def failure(error: Any) -> RlsidecarError:
+    """The exception for `[code, message, ...]`.
+
+    Code 1 is raised rather than returned: the agent closes the connection after it.
+    """
+    if type(error) is not list or len(error) < 2 or type(error[0]) is not int:
+        raise ProtocolError(f"the agent's error has the wrong shape: {error!r:.200}")
+    code, message = error[0], error[1]
+    text = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
+    if code == _INVALID_REQUEST:
+        raise ProtocolError(f"the agent refused the request: {text}")
+    if code == _UNKNOWN_METHOD:
+        return ProtocolError(f"the agent does not know the method, it may be older than this client: {text}")
+    return _MISTAKES.get(code, Unavailable)(text)
+
+
+def decision(result: Any) -> Decision:
+    if type(result) is not list or len(result) < 7:
+        raise _wrong("decision", result)
+    allowed, limit, remaining, reset_ms, retry_ms, source, flags = result[:7]
+    if not (type(limit) is type(remaining) is type(source) is type(flags) is int and type(allowed) is bool):
+        raise _wrong("decision", result)
+    if min(limit, remaining, source, flags) < 0:
+        raise _wrong("decision", result)
+    source = _SOURCES[source] if source < len(_SOURCES) else Source.UNKNOWN
+    retry_after = None if _is(retry_ms, -1) else _duration(retry_ms)
+    degraded = source is Source.FALLBACK
+    shadow = flags & _SHADOW != 0
+    return Decision(allowed, limit, remaining, _duration(reset_ms), retry_after, source, degraded, shadow)
+
+
+def all_decision(items: int, result: Any) -> AllDecision:
+    if type(result) is not list or len(result) < 2:
+        raise _wrong("answer to acquire_all", result)
+    allowed, decisions = result[:2]
+    if type(allowed) is not bool or type(decisions) is not list or len(decisions) != items:
+        raise _wrong("answer to acquire_all", result)
+    return AllDecision(allowed, tuple(map(decision, decisions)))
+
+
+def throttle(result: Any) -> ThrottleReply:
+    if type(result) is not list or len(result) < 5 or not all(isinstance(item, int) for item in result[:5]):
+        raise _wrong("answer to throttle", result)
+    limited, *rest = result[:5]
+    return ThrottleReply(bool(limited), *rest)
+
+
+def truth(result: Any) -> bool:
+    if type(result) is not bool:
+        raise _wrong("answer", result)
+    return result
+
+
+def pong(result: Any) -> bool:
+    if result not in ("pong", b"pong"):
+        raise _wrong("answer to ping", result)
+    return True
+
+
+def info(result: Any) -> dict[str, Any]:
+    if type(result) is not dict:
+        raise _wrong("answer to info", result)
+    return result
+
+
+def _duration(milliseconds: Any) -> timedelta:
+    if type(milliseconds) is not int or not 0 <= milliseconds <= _MAX_MILLISECONDS:
+        raise _wrong("duration", milliseconds)
+    return timedelta(0, 0, 0, milliseconds) if milliseconds else ZERO
+
+
+def _wrong(what: str, value: Any) -> ProtocolError:
+    return ProtocolError(f"the agent's {what} has the wrong shape: {value!r:.200}")

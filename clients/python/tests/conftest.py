@@ -1,0 +1,36 @@
+"""Fixtures: a socket path, a fake agent with the script a test gives, a clean environment."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from fake_agent import ALLOWING, FakeAgent, Script
+
+StartAgent = Callable[..., FakeAgent]
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ADDRESS", "TIMEOUT_MS", "ON_UNAVAILABLE", "DISABLE"):
+        monkeypatch.delenv(f"RLSIDECAR_{name}", raising=False)
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """A path short enough for a socket; pytest's own temporary directories are not."""
+    with tempfile.TemporaryDirectory(prefix="rls-") as directory:
+        yield Path(directory) / "agent.sock"
+
+
+@pytest.fixture
+def agent(path: Path) -> Iterator[StartAgent]:
+    with ExitStack() as stack:
+
+        def start(script: Script = ALLOWING) -> FakeAgent:
+            return stack.enter_context(FakeAgent(path, script))
+
+        yield start
