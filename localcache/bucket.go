@@ -310,7 +310,10 @@ func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.
 	b.shard.counts.Returned += uint64(returned)
 
 	b.scarce, b.denied, b.NextAsk = g.Scarce, 0, 0
-	if g.Scarce {
+	if b.Rule.Direct() { // nothing to ration: only what was refused is scarce
+		b.scarce = g.Permits < max(a.Queued, min(a.Need, 1))
+	}
+	if b.scarce {
 		b.NextAsk = now + seconds(g.Interval*(0.75+0.5*jitter))
 	}
 	if b.permits > 0 {

@@ -28,6 +28,7 @@ type Authority interface {
 // Options of a Limiter. Zero fields get the defaults.
 type Options struct {
 	Redis      Authority            // nil: standalone
+	Health     func() Health        // of Redis
 	Timeout    time.Duration        // a call's budget for Redis; default 20 ms
 	MaxBuckets int                  // default 250,000
 	Clock      func() time.Duration // monotonic; default: the time since New
@@ -37,6 +38,7 @@ type Options struct {
 // Limiter decides. Its methods may be called from any goroutine.
 type Limiter struct {
 	redis    Authority
+	health   func() Health
 	timeout  time.Duration
 	clock    func() time.Duration
 	jitter   func() float64
@@ -59,7 +61,7 @@ type rules struct {
 // happens by itself.
 func New(set *policy.Set, o Options) *Limiter {
 	start := time.Now()
-	l := &Limiter{redis: o.Redis, timeout: o.Timeout, clock: o.Clock, jitter: o.Jitter}
+	l := &Limiter{redis: o.Redis, health: o.Health, timeout: o.Timeout, clock: o.Clock, jitter: o.Jitter}
 	if l.timeout == 0 {
 		l.timeout = 20 * time.Millisecond
 	}

@@ -1,0 +1,264 @@
+// Package rlsidecar asks the rate-limiting agent on this host whether a call may
+// go through.
+//
+//	client, err := rlsidecar.New("")
+//	...
+//	d, err := client.Acquire(ctx, rlsidecar.Policy("login"), userID)
+//	if err == nil && !d.Allowed {
+//		// too many; d.RetryAfter says when to come back
+//	}
+//
+// A denial is a Decision, never an error. An error that is ErrUnavailable says
+// that nobody decided: the agent is not there, did not answer in time, or could
+// not. What to do then is up to the application.
+package rlsidecar
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"rlsidecar/protocol"
+)
+
+// DefaultTimeout is how long a call may take, unless WithTimeout or Timeout say
+// otherwise.
+const DefaultTimeout = 50 * time.Millisecond
+
+// Client asks one agent. It is safe for use by many goroutines, which share one
+// connection; that is made by the first call and made again when it broke.
+type Client struct {
+	path    string
+	timeout time.Duration
+
+	dialing chan struct{} // held while connecting; a channel, because those who wait for it have a budget
+
+	mu     sync.Mutex // mu guards the fields that follow
+	conn   *conn      // nil before the first call
+	closed bool
+}
+
+// Option changes a Client under construction.
+type Option func(*Client)
+
+// WithTimeout sets how long a call may take: connecting, asking and the reply
+// together, but not the time it was told to Wait. It must be above 0.
+func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
+
+// New returns a client of the agent at address: "unix:///path" or a path of at
+// most 107 bytes. When address is empty, the environment variable
+// RLSIDECAR_ADDRESS is taken, else unix:///run/rlsidecar/rlsidecar.sock. New
+// fails for an impossible address or option; it does not connect.
+func New(address string, opts ...Option) (*Client, error) {
+	path, err := socketPath(address)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{path: path, timeout: DefaultTimeout, dialing: make(chan struct{}, 1)}
+	for _, o := range opts {
+		o(c)
+	}
+	if c.timeout <= 0 {
+		return nil, fmt.Errorf("rlsidecar: timeout %v: allowed is any above 0", c.timeout)
+	}
+	return c, nil
+}
+
+// Close closes the connection. Calls under way, and later ones, fail with
+// ErrClosed.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	open := c.conn
+	c.closed = true
+	c.mu.Unlock()
+	if open != nil {
+		open.fail(ErrClosed)
+		<-open.readerDone
+	}
+	return nil
+}
+
+// CallOption changes one call.
+type CallOption func(*settings)
+
+type settings struct {
+	cost    int64
+	wait    time.Duration
+	timeout time.Duration
+	app     []byte
+}
+
+// Cost sets how many permits the call takes: 1 to 2^53-1, 1 unless set. Peek
+// allows 0.
+func Cost(n int64) CallOption { return func(s *settings) { s.cost = n } }
+
+// Wait lets the agent hold the answer back for up to d, at most a minute, until
+// the permits are there. It comes on top of the time-out.
+func Wait(d time.Duration) CallOption { return func(s *settings) { s.wait = d } }
+
+// Timeout sets the time-out of this call, see WithTimeout.
+func Timeout(d time.Duration) CallOption { return func(s *settings) { s.timeout = d } }
+
+// App names the calling application, where the operator lets callers say so.
+func App(name string) CallOption { return func(s *settings) { s.app = []byte(name) } }
+
+func (c *Client) settings(opts []CallOption) settings {
+	s := settings{cost: 1, timeout: c.timeout}
+	for _, o := range opts {
+		o(&s)
+	}
+	return s
+}
+
+func (s *settings) options() *protocol.Options {
+	return &protocol.Options{WaitMS: ceil(s.wait, time.Millisecond), App: s.app}
+}
+
+// Acquire takes permits for key, or tells that there are none.
+func (c *Client) Acquire(ctx context.Context, l Limit, key string, opts ...CallOption) (Decision, error) {
+	return c.decide(ctx, protocol.Acquire, l, key, opts)
+}
+
+// Peek tells what Acquire would, and takes nothing.
+func (c *Client) Peek(ctx context.Context, l Limit, key string, opts ...CallOption) (Decision, error) {
+	return c.decide(ctx, protocol.Peek, l, key, opts)
+}
+
+// Refund gives back the permits of an Acquire of the same limit, key and cost.
+func (c *Client) Refund(ctx context.Context, l Limit, key string, opts ...CallOption) error {
+	return c.call(ctx, protocol.Refund, l, key, opts, done)
+}
+
+// Reset makes the bucket start afresh, on all hosts.
+func (c *Client) Reset(ctx context.Context, l Limit, key string, opts ...CallOption) error {
+	return c.call(ctx, protocol.Reset, l, key, opts, done)
+}
+
+// done accepts the result of a call that has none worth knowing.
+func done(result []byte) error {
+	_, err := protocol.ParseBool(result)
+	return err
+}
+
+func (c *Client) decide(ctx context.Context, m protocol.Method, l Limit, key string, opts []CallOption) (Decision, error) {
+	var d protocol.Decision
+	err := c.call(ctx, m, l, key, opts, func(result []byte) error { return protocol.ParseDecision(result, &d) })
+	if err != nil {
+		return Decision{}, err
+	}
+	return decision(&d), nil
+}
+
+func (c *Client) call(ctx context.Context, m protocol.Method, l Limit, key string, opts []CallOption, decode decoder) error {
+	s := c.settings(opts)
+	call, err := l.call(key, s.cost)
+	if err != nil {
+		return err
+	}
+	var o *protocol.Options
+	if m == protocol.Acquire {
+		o = s.options()
+	}
+	return c.do(ctx, &s, func(dst []byte, id uint32) []byte {
+		return protocol.AppendCall(dst, id, m, &call, o)
+	}, decode)
+}
+
+// Ask is one of the calls of AcquireAll. A Cost of 0 stands for 1.
+type Ask struct {
+	Limit Limit
+	Key   string
+	Cost  int64
+}
+
+func (a *Ask) call() (protocol.Call, error) {
+	if a.Cost == 0 {
+		return a.Limit.call(a.Key, 1)
+	}
+	return a.Limit.call(a.Key, a.Cost)
+}
+
+// AcquireAll takes the permits of 1 to 32 asks, or none at all. The decisions are
+// in the order of the asks.
+func (c *Client) AcquireAll(ctx context.Context, asks []Ask, opts ...CallOption) (allowed bool, ds []Decision, err error) {
+	calls := make([]protocol.Call, len(asks))
+	for i := range asks {
+		if calls[i], err = asks[i].call(); err != nil {
+			return false, nil, fmt.Errorf("asks[%d]: %w", i, err)
+		}
+	}
+	s := c.settings(opts)
+	var wire []protocol.Decision
+	err = c.do(ctx, &s, func(dst []byte, id uint32) []byte {
+		return protocol.AppendAcquireAll(dst, id, calls, s.options())
+	}, func(result []byte) (err error) {
+		allowed, wire, err = protocol.ParseAll(result)
+		if err == nil && len(wire) != len(asks) {
+			err = fmt.Errorf("%d decisions for %d asks", len(wire), len(asks))
+		}
+		return err
+	})
+	if err != nil {
+		return false, nil, err
+	}
+	return allowed, decisions(wire), nil
+}
+
+// Throttled is the answer of Throttle.
+type Throttled struct {
+	Limited    bool
+	Limit      int64
+	Remaining  int64
+	RetryAfter time.Duration // 0 when not limited; Never when the quantity is above the limit
+	ResetAfter time.Duration
+}
+
+func throttled(v [5]int64) Throttled {
+	t := Throttled{Limited: v[0] != 0, Limit: v[1], Remaining: v[2], ResetAfter: duration(v[4], time.Second)}
+	if t.Limited {
+		t.RetryAfter = duration(v[3], time.Second)
+	}
+	return t
+}
+
+// Throttle is redis-cell's CL.THROTTLE: count permits per period, which is in
+// whole seconds, and maxBurst besides. Cost sets the quantity.
+func (c *Client) Throttle(ctx context.Context, key string, maxBurst, count int64, period time.Duration, opts ...CallOption) (Throttled, error) {
+	if period%time.Second != 0 {
+		return Throttled{}, invalidf("period %v: allowed are whole seconds", period)
+	}
+	s := c.settings(opts)
+	var v [5]int64
+	err := c.do(ctx, &s, func(dst []byte, id uint32) []byte {
+		return protocol.AppendRequest(dst, id, protocol.Throttle.String(), key, maxBurst, count, int64(period/time.Second), s.cost)
+	}, func(result []byte) (err error) {
+		v, err = protocol.ParseThrottle(result)
+		return err
+	})
+	if err != nil {
+		return Throttled{}, err
+	}
+	return throttled(v), nil
+}
+
+// Info tells what the agent is: version, methods, mode, counters.
+func (c *Client) Info(ctx context.Context, opts ...CallOption) (info map[string]any, err error) {
+	err = c.plain(ctx, protocol.Info, opts, func(result []byte) (err error) {
+		info, err = protocol.ParseInfo(result)
+		return err
+	})
+	return info, err
+}
+
+// Ping returns nil when the agent answers.
+func (c *Client) Ping(ctx context.Context, opts ...CallOption) error {
+	return c.plain(ctx, protocol.Ping, opts, func([]byte) error { return nil })
+}
+
+func (c *Client) plain(ctx context.Context, m protocol.Method, opts []CallOption, decode decoder) error {
+	s := c.settings(opts)
+	return c.do(ctx, &s, func(dst []byte, id uint32) []byte {
+		return protocol.AppendRequest(dst, id, m.String())
+	}, decode)
+}

@@ -1,0 +1,235 @@
+// One connection that many calls share.
+
+package rlsidecar
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"rlsidecar/protocol"
+)
+
+// conn multiplexes calls by their msgid. Each caller writes its own request; one
+// goroutine reads and hands each reply to the caller that waits for it.
+//
+// A reply can reach only the call it is for:
+//  1. an id is given out again only when no reply to it is due any more;
+//  2. a caller that stops waiting leaves its id behind, with nil in its place, and
+//     the reply is thrown away when it comes;
+//  3. a reply to an id that is not due, a message that is not a reply, half a
+//     request written: the connection is dropped, with all calls on it. fail is
+//     the only way out, and its first cause is the one that all are told.
+type conn struct {
+	nc         net.Conn
+	writing    chan struct{} // held while writing; a channel, because those who wait for it have a budget
+	readerDone chan struct{}
+	reads      atomic.Uint64 // how often bytes came
+
+	mu   sync.Mutex // mu guards the fields that follow
+	due  map[uint32]chan reply
+	late int    // ids in due that nobody waits for
+	next uint32 // 0..2^31-1, which every client language can hold
+	err  error  // not nil: dropped
+}
+
+// reply is what a call was answered with, or why it never will be.
+type reply struct {
+	result []byte
+	err    error
+}
+
+func newConn(nc net.Conn) *conn {
+	c := &conn{
+		nc:         nc,
+		writing:    make(chan struct{}, 1),
+		readerDone: make(chan struct{}),
+		due:        make(map[uint32]chan reply),
+		next:       rand.Uint32N(math.MaxInt32 + 1),
+	}
+	go c.read()
+	return c
+}
+
+func (c *conn) broken() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err != nil
+}
+
+// exchange sends one request and waits for its reply. patience bounds the write
+// alone: ctx may allow for a long wait.
+func (c *conn) exchange(ctx context.Context, patience time.Duration, encode encoder) ([]byte, error) {
+	id, answer, err := c.expect()
+	if err != nil {
+		return nil, err
+	}
+	frame, err := request(encode, id)
+	if err == nil {
+		err = c.write(ctx, patience, frame)
+	}
+	if err != nil {
+		c.forget(id)
+		return nil, err
+	}
+	select {
+	case r := <-answer:
+		return r.result, r.err
+	case <-ctx.Done():
+	}
+	c.abandon(id)
+	select {
+	case r := <-answer: // it came in the same moment
+		return r.result, r.err
+	default:
+		return nil, ctx.Err()
+	}
+}
+
+// expect gives out an id and the channel that its reply will come by.
+func (c *conn) expect() (uint32, chan reply, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, nil, c.err
+	}
+	id := c.next
+	for _, taken := c.due[id]; taken; _, taken = c.due[id] {
+		id = (id + 1) & math.MaxInt32
+	}
+	c.next = (id + 1) & math.MaxInt32
+	answer := make(chan reply, 1)
+	c.due[id] = answer
+	return id, answer, nil
+}
+
+// forget takes back an id of which the agent heard nothing.
+func (c *conn) forget(id uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.due, id)
+}
+
+// abandon leaves the reply to id to be thrown away. An agent that owes too many
+// of them will not be asked again on this connection.
+func (c *conn) abandon(id uint32) {
+	c.mu.Lock()
+	if answer, ok := c.due[id]; ok && answer != nil {
+		c.due[id] = nil
+		c.late++
+	}
+	tooMany := c.late >= protocol.MaxInFlight
+	c.mu.Unlock()
+	if tooMany {
+		c.fail(fmt.Errorf("%d calls without a reply", protocol.MaxInFlight))
+	}
+}
+
+// write sends frame. A write that fails may have sent half of it: the connection
+// is dropped.
+func (c *conn) write(ctx context.Context, patience time.Duration, frame []byte) error {
+	select {
+	case c.writing <- struct{}{}:
+		defer func() { <-c.writing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	deadline := time.Now().Add(patience)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	c.nc.SetWriteDeadline(deadline)
+	if _, err := c.nc.Write(frame); err != nil {
+		return c.fail(err)
+	}
+	return nil
+}
+
+// fail drops the connection and tells all who wait. It returns the first cause.
+func (c *conn) fail(cause error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	c.err = cause
+	c.nc.Close()
+	for _, answer := range c.due {
+		if answer != nil {
+			answer <- reply{err: cause}
+		}
+	}
+	c.due = nil
+	return cause
+}
+
+// read hands out replies until the connection fails.
+func (c *conn) read() {
+	defer close(c.readerDone)
+	var s protocol.Scanner
+	buf := make([]byte, 0, 4<<10)
+	for {
+		n, err := c.nc.Read(buf[len(buf):cap(buf)])
+		if n > 0 {
+			c.reads.Add(1)
+		}
+		buf = buf[:len(buf)+n]
+		rest, doubt := c.deliver(&s, buf)
+		if err = errors.Join(doubt, err); err != nil {
+			c.fail(err)
+			return
+		}
+		buf = buf[:copy(buf[:cap(buf)], rest)]
+		if len(buf) == cap(buf) {
+			buf = append(make([]byte, 0, 2*cap(buf)), buf...)
+		}
+	}
+}
+
+// deliver hands out every whole reply in buf and returns what is left of it.
+func (c *conn) deliver(s *protocol.Scanner, buf []byte) (rest []byte, err error) {
+	for len(buf) > 0 {
+		n, err := s.Next(buf)
+		if n == 0 || err != nil {
+			return buf, err
+		}
+		r, err := protocol.ParseResponse(buf[:n])
+		if err != nil {
+			return buf, err
+		}
+		if err := c.settle(&r); err != nil {
+			return buf, err
+		}
+		buf = buf[n:]
+	}
+	return buf, nil
+}
+
+// settle hands one reply to its caller, if that still waits.
+func (c *conn) settle(r *protocol.Response) error {
+	if r.Notification {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	answer, ok := c.due[r.ID]
+	switch {
+	case !ok:
+		return fmt.Errorf("reply to msgid %d, which is not due", r.ID)
+	case answer == nil:
+		c.late--
+	case r.Err != nil:
+		answer <- reply{err: &Error{r.Err.Code, r.Err.Message}}
+	default:
+		answer <- reply{result: bytes.Clone(r.Result)}
+	}
+	delete(c.due, r.ID)
+	return nil
+}

@@ -1,0 +1,128 @@
+// One call from its budget to its reply: connect if need be, ask, and once more
+// when a connection turned out to be dead.
+
+package rlsidecar
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"rlsidecar/protocol"
+)
+
+// encoder appends a request with the given id.
+type encoder func(dst []byte, id uint32) []byte
+
+// decoder takes what it wants from an encoded result.
+type decoder func(result []byte) error
+
+// do makes one call. A result that decode does not accept costs the connection.
+//
+// What was sent is sent again in one case only: on a connection that had served
+// before, that ended before any byte of a reply came. An agent that restarted
+// looks like that. After a time-out nothing is sent again, for the permits may
+// have been taken.
+func (c *Client) do(caller context.Context, s *settings, encode encoder, decode decoder) error {
+	ctx, cancel := context.WithTimeout(caller, s.timeout+max(s.wait, 0))
+	defer cancel()
+	for again := false; ; again = true {
+		cn, fresh, err := c.connected(ctx)
+		if err != nil {
+			return failure(caller, err)
+		}
+		reads := cn.reads.Load()
+		result, err := cn.exchange(ctx, s.timeout, encode)
+		if err == nil {
+			if err = decode(result); err == nil {
+				return nil
+			}
+			return unavailable(cn.fail(err))
+		}
+		if e := (*Error)(nil); errors.As(err, &e) {
+			return err
+		}
+		if again || fresh || !ended(err) || cn.reads.Load() != reads {
+			return failure(caller, err)
+		}
+	}
+}
+
+// ended tells whether a connection failed because the other end is gone.
+func ended(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// connected returns the open connection, or a fresh one.
+func (c *Client) connected(ctx context.Context) (cn *conn, fresh bool, err error) {
+	if cn, err := c.current(); cn != nil || err != nil {
+		return cn, false, err
+	}
+	select {
+	case c.dialing <- struct{}{}:
+		defer func() { <-c.dialing }()
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+	if cn, err := c.current(); cn != nil || err != nil {
+		return cn, false, err
+	}
+	nc, err := dial(ctx, c.path)
+	if err != nil {
+		return nil, false, err
+	}
+	return c.adopt(nc)
+}
+
+// current returns the connection if it is usable, nil if there is none.
+func (c *Client) current() (*conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, ErrClosed
+	}
+	if c.conn == nil || c.conn.broken() {
+		return nil, nil
+	}
+	return c.conn, nil
+}
+
+func (c *Client) adopt(nc net.Conn) (*conn, bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		nc.Close()
+		return nil, false, ErrClosed
+	}
+	c.conn = newConn(nc)
+	return c.conn, true, nil
+}
+
+// dial connects within ctx. EAGAIN says that the agent is there and its backlog
+// is full.
+func dial(ctx context.Context, path string) (net.Conn, error) {
+	var d net.Dialer
+	for pause := time.Millisecond; ; pause = min(2*pause, 8*time.Millisecond) {
+		nc, err := d.DialContext(ctx, "unix", path)
+		if !errors.Is(err, syscall.EAGAIN) {
+			return nc, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// request encodes a call, and refuses what the agent would close the connection for.
+func request(encode encoder, id uint32) ([]byte, error) {
+	frame := encode(nil, id)
+	if len(frame) > protocol.MaxMessage {
+		return nil, invalidf("request of %d bytes: allowed are up to %d", len(frame), protocol.MaxMessage)
+	}
+	return frame, nil
+}

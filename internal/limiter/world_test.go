@@ -1,0 +1,328 @@
+// Exactness in process: many agents, one authority that is the Go twin of the
+// script, a network with delays, and synthetic time. The promise must hold in every
+// run, and the limit must be used.
+
+package limiter
+
+import (
+	"container/heap"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"rlsidecar/internal/bucket"
+	"rlsidecar/internal/policy"
+)
+
+func TestManyAgentsKeepOneLimit(t *testing.T) {
+	var used []float64
+	for _, agents := range []int{1, 2, 10, 50} {
+		for _, kind := range []string{"even", "zipf", "jump", "onoff", "burst"} {
+			for _, load := range []float64{0.1, 0.9, 1.5, 10} {
+				if agents == 1 && (kind == "zipf" || kind == "jump" || kind == "onoff") {
+					continue // one host has no others to differ from
+				}
+				w := newWorld(t, bucket.Limit{Count: 1000, Period: time.Second, Burst: 1000}, agents, 7)
+				w.run(kind, load, 4*time.Second)
+				name := fmt.Sprintf("%d agents, %s, %gx", agents, kind, load)
+				w.check(t, name)
+				used = append(used, w.used())
+			}
+		}
+	}
+	slices.Sort(used)
+	mean, p5 := mean(used), used[len(used)/20]
+	t.Logf("used of what a central limiter would admit: mean %.2f %%, p5 %.2f %%, worst %.2f %%", 100*mean, 100*p5, 100*used[0])
+	if mean < 0.99 || p5 < 0.97 {
+		t.Errorf("mean %.4f and p5 %.4f of the limit used: want 0.99 and 0.97", mean, p5)
+	}
+}
+
+func TestSmallAndOddLimitsAreKept(t *testing.T) {
+	for _, limit := range []bucket.Limit{
+		{Count: 5, Period: time.Minute, Burst: 5},
+		{Count: 1, Period: time.Second, Burst: 1},
+		{Count: 1000, Period: time.Second, Burst: 15},
+		{Count: 100, Period: time.Second, Burst: 3000},
+		{Count: 50, Period: time.Second, Burst: 50, Interval: true},
+	} {
+		for _, costs := range [][]int64{{1}, {1, 1, 1, 1, 5, 20}} {
+			w := newWorld(t, limit, 10, 3)
+			w.costs = costs
+			rate := float64(limit.Count) / limit.Period.Seconds()
+			w.run("even", 3, time.Duration(min(300, 2000/rate)*float64(time.Second)))
+			w.check(t, fmt.Sprintf("%+v costs %v", limit, costs))
+		}
+	}
+}
+
+// world is agents, an authority and time.
+type world struct {
+	rng     *rand.Rand
+	now     time.Duration
+	limit   bucket.Limit
+	rule    bucket.Rule
+	state   bucket.State
+	agents  []*agent
+	events  events
+	seq     int
+	costs   []int64
+	asks    int
+	calls   int
+	height  float64 // of the leaky bucket of what was admitted
+	most    float64
+	at      time.Duration
+	level   float64 // of the perfect central limiter
+	levelAt time.Duration
+	central int64
+	granted int64
+}
+
+type agent struct {
+	w      *world
+	l      *Limiter
+	alarm  time.Duration
+	direct int64 // permits of the grant being answered that count from when they were granted
+}
+
+type event struct {
+	at  time.Duration
+	seq int
+	do  func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].seq < e[j].seq
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+func newWorld(t *testing.T, limit bucket.Limit, agents int, seed uint64) *world {
+	t.Helper()
+	set, err := policy.Parse("world.yaml", []byte("inline_limits: true\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule, err := bucket.NewRule(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), limit: limit, rule: rule, costs: []int64{1}, now: time.Second, level: float64(limit.Burst)}
+	for range agents {
+		a := &agent{w: w}
+		a.l = New(set.Policies, Options{Redis: a, Timeout: time.Second, Clock: func() time.Duration { return w.now }, Jitter: w.rng.Float64})
+		w.agents = append(w.agents, a)
+	}
+	return w
+}
+
+func (w *world) after(d time.Duration, do func()) {
+	w.seq++
+	heap.Push(&w.events, event{w.now + d, w.seq, do})
+}
+
+func (w *world) delay() time.Duration {
+	return time.Duration(100+w.rng.IntN(1900)) * time.Microsecond
+}
+
+// Ask carries a question to the authority and its answer back.
+func (a *agent) Ask(q *bucket.Question) {
+	w := a.w
+	w.asks++
+	w.after(w.delay(), func() {
+		g := w.state.Apply(&w.rule, w.now.Microseconds(), &q.Ask)
+		w.admit(g.Direct)
+		w.after(w.delay(), func() {
+			a.direct = g.Direct
+			q.Answer(q, g, nil)
+			a.direct = 0
+		})
+	})
+}
+
+func (a *agent) Reachable() bool { return true }
+
+func (a *agent) call(cost int64) {
+	c := &Call{Inline: a.w.limit, Key: []byte("k"), Cost: cost}
+	d, pending, err := a.l.Acquire(a.w.now, c, a, uint32(cost))
+	if !pending {
+		a.Decided(uint32(cost), d, err)
+	}
+}
+
+// Decided counts what was admitted; ref is the cost.
+func (a *agent) Decided(cost uint32, d Decision, err *Error) {
+	if err != nil {
+		panic(err)
+	}
+	if !d.Allowed {
+		return
+	}
+	a.w.granted += int64(cost)
+	counted := min(a.direct, int64(cost))
+	a.direct -= counted
+	a.w.admit(int64(cost) - counted)
+}
+
+func (a *agent) Gone() bool { return false }
+
+func (w *world) rate() float64 { return float64(w.limit.Count) / w.limit.Period.Seconds() }
+
+func (w *world) admit(permits int64) {
+	w.height = max(0, w.height-(w.now-w.at).Seconds()*w.rate()) + float64(permits)
+	w.at, w.most = w.now, max(w.most, w.height)
+}
+
+func (w *world) admitCentrally(cost int64) {
+	w.level = min(float64(w.limit.Burst), w.level+(w.now-w.levelAt).Seconds()*w.rate())
+	w.levelAt = w.now
+	if w.level >= float64(cost) {
+		w.level -= float64(cost)
+		w.central += cost
+	}
+}
+
+// run lets calls come at load times the limit.
+func (w *world) run(kind string, load float64, length time.Duration) {
+	s := newArrivals(kind, len(w.agents), load*w.rate()/w.meanCost(), w.rng)
+	end := w.now + length
+	start := w.now
+	for {
+		at, host := s.next()
+		if start+at > end {
+			return
+		}
+		w.advance(start + at)
+		cost := w.costs[w.rng.IntN(len(w.costs))]
+		w.calls++
+		w.admitCentrally(cost)
+		w.agents[host].call(cost)
+		w.wind(w.agents[host])
+	}
+}
+
+func (w *world) meanCost() float64 {
+	sum := 0.0
+	for _, c := range w.costs {
+		sum += float64(c)
+	}
+	return sum / float64(len(w.costs))
+}
+
+// advance does everything that happens up to t.
+func (w *world) advance(t time.Duration) {
+	for {
+		next, ringing := t+1, (*agent)(nil)
+		if len(w.events) > 0 {
+			next = w.events[0].at
+		}
+		for _, a := range w.agents {
+			if a.alarm != 0 && a.alarm < next {
+				next, ringing = a.alarm, a
+			}
+		}
+		if next > t {
+			w.now = t
+			return
+		}
+		w.now = next
+		if ringing != nil {
+			w.wind(ringing)
+			continue
+		}
+		heap.Pop(&w.events).(event).do()
+		for _, a := range w.agents {
+			w.wind(a)
+		}
+	}
+}
+
+func (w *world) wind(a *agent) {
+	if next := a.l.Advance(w.now); next != 0 {
+		a.alarm = max(w.now+time.Microsecond, next.Truncate(time.Microsecond)+time.Microsecond)
+	} else {
+		a.alarm = 0
+	}
+}
+
+func (w *world) used() float64 { return float64(w.granted) / max(1, float64(w.central)) }
+
+func (w *world) check(t *testing.T, name string) {
+	t.Helper()
+	over := w.most - float64(w.limit.Burst)
+	if w.limit.Interval { // a period's permits come at once
+		over -= float64(w.limit.Count)
+	}
+	t.Logf("%-28s used %6.2f %%, %6.1f asks per 1,000 calls", name, 100*w.used(), 1000*float64(w.asks)/float64(w.calls))
+	if over > 1e-3 {
+		t.Errorf("%s: %g permits above B + r·Δ", name, over)
+	}
+}
+
+func mean(xs []float64) float64 {
+	sum := 0.0
+	for _, x := range xs {
+		sum += x
+	}
+	return sum / float64(len(xs))
+}
+
+// arrivals are calls over hosts: Poisson, and spread in one of five ways.
+type arrivals struct {
+	kind   string
+	hosts  int
+	rate   float64
+	rng    *rand.Rand
+	t      float64
+	until  float64 // hot host or phases hold until then
+	hot    int
+	on     []int
+	shares []float64
+}
+
+func newArrivals(kind string, hosts int, rate float64, rng *rand.Rand) *arrivals {
+	s := &arrivals{kind: kind, hosts: hosts, rate: rate, rng: rng}
+	sum := 0.0
+	for i := range hosts {
+		sum += math.Pow(float64(i+1), -1.1)
+		s.shares = append(s.shares, sum)
+	}
+	return s
+}
+
+func (s *arrivals) next() (time.Duration, int) {
+	s.t += s.rng.ExpFloat64() / s.rate
+	host := s.rng.IntN(s.hosts)
+	switch s.kind {
+	case "zipf":
+		host, _ = slices.BinarySearch(s.shares, s.rng.Float64()*s.shares[s.hosts-1])
+	case "jump": // nine of ten calls come to one host, another one each second
+		if s.t >= s.until {
+			s.until, s.hot = math.Floor(s.t)+1, s.rng.IntN(s.hosts)
+		}
+		if s.rng.Float64() < 0.9 {
+			host = s.hot
+		}
+	case "onoff": // a fifth of the hosts at a time
+		if s.t >= s.until {
+			s.until = s.t + 0.2
+			s.on = s.rng.Perm(s.hosts)[:max(1, s.hosts/5)]
+		}
+		host = s.on[s.rng.IntN(len(s.on))]
+	case "burst": // all that a second brings comes in its first fifth
+		t := math.Floor(s.t) + (s.t-math.Floor(s.t))/5
+		return time.Duration(t*1e6) * time.Microsecond, host
+	}
+	return time.Duration(s.t*1e6) * time.Microsecond, host
+}
