@@ -55,7 +55,7 @@ func AppendError(dst []byte, id uint32, code Code, msg string) []byte {
 	return append(appendString(dst, cut(msg, maxText)), 0xc0)
 }
 
-// AppendInfo appends the reply to info: a map, or a struct with msgpack tags. What
+// AppendInfo appends the reply to info, a map, or to explain, pairs of strings. What
 // cannot be encoded within the bounds becomes an Internal error.
 func AppendInfo(dst []byte, id uint32, info any) []byte {
 	start := len(dst)

@@ -91,6 +91,7 @@ const (
 	Throttle
 	Info
 	Ping
+	Explain
 )
 
 var methodNames = [...]string{
@@ -103,6 +104,7 @@ var methodNames = [...]string{
 	Throttle:   "throttle",
 	Info:       "info",
 	Ping:       "ping",
+	Explain:    "explain",
 }
 
 // Methods returns the wire names of all methods.
@@ -136,6 +138,8 @@ func methodOf(name []byte) Method {
 		return Info
 	case "ping":
 		return Ping
+	case "explain":
+		return Explain
 	}
 	return Unknown
 }

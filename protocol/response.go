@@ -129,17 +129,26 @@ func ParseBool(result []byte) (bool, error) {
 	return v, nil
 }
 
-// ParseInfo reads the result of info. What msgpack allocates is bounded, because
-// the value is whole and within the bounds of a message by then.
-func ParseInfo(result []byte) (map[string]any, error) {
+// ParseInfo reads the result of info.
+func ParseInfo(result []byte) (m map[string]any, err error) {
+	err = parseCold(result, &m)
+	return m, err
+}
+
+// ParseExplain reads the result of explain: names and values.
+func ParseExplain(result []byte) (pairs [][2]string, err error) {
+	err = parseCold(result, &pairs)
+	return pairs, err
+}
+
+// parseCold reads a result that is not worth a decoder of its own. What msgpack
+// allocates is bounded, because the value is whole and within the bounds of a
+// message by then.
+func parseCold(result []byte, into any) error {
 	if p := (reader{result}); !p.skip(1) {
-		return nil, errors.New("info: not a whole value")
+		return errors.New("not a whole value")
 	}
-	var m map[string]any
-	if err := msgpack.Unmarshal(result, &m); err != nil {
-		return nil, fmt.Errorf("info: %w", err)
-	}
-	return m, nil
+	return msgpack.Unmarshal(result, into)
 }
 
 // amounts are the integers that follow allowed in a Decision.

@@ -68,6 +68,14 @@ type Redis struct {
 	closed  bool
 }
 
+// quiet keeps go-redis from writing to standard error: what it has to say comes
+// back as errors, and health tells it once.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func init() { redis.SetLogger(quiet{}) }
+
 // Open returns a Redis that is not reachable until Run has reached it. It fails
 // when the options make no sense; it does not connect.
 func Open(o Options) (*Redis, error) {

@@ -251,6 +251,16 @@ func (c *Client) Info(ctx context.Context, opts ...CallOption) (info map[string]
 	return info, err
 }
 
+// Explain returns what the agent knows of a key: names and values, for people. It
+// changes nothing.
+func (c *Client) Explain(ctx context.Context, l Limit, key string, opts ...CallOption) (pairs [][2]string, err error) {
+	err = c.call(ctx, protocol.Explain, l, key, opts, func(result []byte) (err error) {
+		pairs, err = protocol.ParseExplain(result)
+		return err
+	})
+	return pairs, err
+}
+
 // Ping returns nil when the agent answers.
 func (c *Client) Ping(ctx context.Context, opts ...CallOption) error {
 	return c.plain(ctx, protocol.Ping, opts, func([]byte) error { return nil })

@@ -3,6 +3,7 @@
 package rlsidecar
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -130,4 +131,13 @@ func ceil(d, unit time.Duration) int64 {
 		n++
 	}
 	return n
+}
+
+// String returns the source's name, as metrics and logs have it.
+func (s Source) String() string {
+	names := [...]string{"lease", "redis", "denial", "standalone", "fallback", "list"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("source %d", s)
 }

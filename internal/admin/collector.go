@@ -57,7 +57,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 // registry returns all metrics of the agent. Those of Redis are left out when it
 // is not configured: a state would have to be made up.
 func registry(s Sources, m *Metrics) *prometheus.Registry {
-	reg := prometheus.NewPedanticRegistry()
+	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	reg.MustRegister(&collector{s, m})
 	if s.Limiter.Mode() == "redis" {

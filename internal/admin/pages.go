@@ -24,7 +24,10 @@ func pages(s Sources, reg *prometheus.Registry, profiles bool, complaints *log.L
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{ErrorLog: complaints, MaxRequestsInFlight: maxScrapes}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok\n") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { text(w, readiness(s.Limiter)) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		status, body := readiness(s.Limiter)
+		text(w, status, body)
+	})
 	index := "rlsidecar " + s.Version + "\n\n/metrics  for Prometheus\n/healthz  the process answers\n/readyz   calls are answered, and from what\n"
 	if profiles {
 		index += "/debug/pprof/  profiles of the process\n"

@@ -172,16 +172,35 @@ func (c *checker) redisURL(name string, n *node, r *Redis) {
 		c.fail(n, "%s must be a string, not %s", name, n.kind)
 		return
 	}
-	u, err := url.Parse(n.text)
+	if err := setURL(r, n.text); err != nil {
+		c.fail(n, "%s: %v", name, err)
+	}
+}
+
+// SetRedisURL makes url the Redis of c, with defaults for all else that the file
+// left out.
+func (c *Config) SetRedisURL(url string) error {
+	r := c.Redis
+	if r == nil {
+		r = defaultRedis()
+	}
+	if err := setURL(r, url); err != nil {
+		return err
+	}
+	c.Redis = r
+	return nil
+}
+
+func setURL(r *Redis, text string) error {
+	u, err := url.Parse(text)
 	if err != nil {
-		c.fail(n, "%s cannot be read: write redis://host:port/db (a special character in a password is written %%XX)", name)
-		return
+		return errors.New("cannot be read: write redis://host:port/db (a special character in a password is written %XX)")
 	}
 	if err := checkRedisURL(u); err != nil {
-		c.fail(n, "%s: %v", name, err)
-		return
+		return err
 	}
-	r.URL = n.text
+	r.URL = text
+	return nil
 }
 
 func checkRedisURL(u *url.URL) error {

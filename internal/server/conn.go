@@ -60,6 +60,7 @@ func (c *conn) chunk() bool {
 	now := c.d.Now()
 	for {
 		used, p := c.answer(now, c.in.filled())
+		c.observe(now)
 		if c.in.drop(used) {
 			c.forget()
 		}
@@ -74,6 +75,14 @@ func (c *conn) chunk() bool {
 		}
 		now = c.d.Now()
 	}
+}
+
+// observe passes on how many decisions were made since the clock said now.
+func (c *conn) observe(now time.Duration) {
+	if c.made > 0 && c.server.cfg.Observe != nil {
+		c.server.cfg.Observe(c.made, c.d.Now()-now)
+	}
+	c.made = 0
 }
 
 func (c *conn) flushReplies(now time.Duration) bool {

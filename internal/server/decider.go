@@ -27,6 +27,8 @@ type Decider interface {
 	// Info returns what the method info says, but for the server's own fields, in
 	// a new map that the server adds them to.
 	Info() map[string]any
+	// Explain returns what is known of the bucket of c, as names and values.
+	Explain(now time.Duration, c *limiter.Call) ([][2]string, *limiter.Error)
 }
 
 var _ Decider = (*limiter.Limiter)(nil)

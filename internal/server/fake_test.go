@@ -139,6 +139,10 @@ func (f *fake) Drain(context.Context) error {
 	return nil
 }
 
+func (f *fake) Explain(_ time.Duration, c *limiter.Call) ([][2]string, *limiter.Error) {
+	return [][2]string{{"key", string(c.Key)}, {"level", "3"}}, nil
+}
+
 func (f *fake) Info() map[string]any { return map[string]any{"mode": "standalone"} }
 
 // serve starts a server with d on a socket of the test's own.

@@ -29,6 +29,12 @@ type Config struct {
 	MaxConnections int           // more are closed as soon as accepted; 0 means DefaultMaxConnections
 	WriteTimeout   time.Duration // a peer that does not take a reply this long or up to a second more is cut off; 0 means DefaultWriteTimeout
 	Log            *slog.Logger  // nil means slog.Default()
+
+	// Observe, if set, is told how many calls of acquire, acquire_all, peek and
+	// throttle were decided at once in a chunk of input, and the time since the
+	// chunk was read. It is not told of late answers: when their calls came is not
+	// kept. It is called by every connection's reader and must not block.
+	Observe func(n int, took time.Duration)
 }
 
 // Stats are counters since start, except Connections.

@@ -25,6 +25,7 @@ type session struct {
 
 	scan  protocol.Scanner
 	reply []byte // replies not yet written
+	made  int    // decisions not yet observed
 
 	// The message being answered: what is left to say if answering it panics.
 	id       uint32
@@ -147,6 +148,8 @@ func (s *session) request(now time.Duration, r *protocol.Request) *protocol.Erro
 		return release(r)
 	case protocol.Info:
 		s.reply = protocol.AppendInfo(s.reply, s.id, s.info())
+	case protocol.Explain:
+		return s.explain(now, r)
 	case protocol.Ping:
 		s.reply = protocol.AppendPong(s.reply, s.id)
 	}
@@ -179,6 +182,7 @@ func (s *session) decided(d limiter.Decision, pending bool, err *limiter.Error) 
 	}
 	w := wireDecision(&d)
 	s.reply = protocol.AppendDecision(s.reply, s.id, &w)
+	s.made++
 	return nil
 }
 
@@ -199,6 +203,7 @@ func (s *session) acquireAll(now time.Duration, r *protocol.Request) *protocol.E
 	}
 	s.wire = appendWire(s.wire[:0], ds)
 	s.reply = protocol.AppendAll(s.reply, s.id, allowed, s.wire)
+	s.made++
 	return nil
 }
 
@@ -210,6 +215,18 @@ func (s *session) refund(now time.Duration, r *protocol.Request) *protocol.Error
 		return wireError(err)
 	}
 	s.reply = protocol.AppendTrue(s.reply, s.id)
+	return nil
+}
+
+func (s *session) explain(now time.Duration, r *protocol.Request) *protocol.Error {
+	if err := s.decode(r); err != nil {
+		return err
+	}
+	pairs, err := s.d.Explain(now, &s.call)
+	if err != nil {
+		return wireError(err)
+	}
+	s.reply = protocol.AppendInfo(s.reply, s.id, pairs)
 	return nil
 }
 

@@ -38,6 +38,7 @@ func (s *session) throttled(d *limiter.Decision, pending bool, err *limiter.Erro
 		return wireError(err)
 	}
 	s.reply = protocol.AppendThrottle(s.reply, s.id, cellReply(d))
+	s.made++
 	return nil
 }
 

@@ -1,0 +1,126 @@
+// acquire asks the agent for permits, for shell scripts: the answer is the exit
+// status. explain shows what the agent knows.
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	rlsidecar "rlsidecar/clients/go"
+)
+
+// asking is the flags of the commands that ask an agent.
+type asking struct {
+	address string
+	timeout time.Duration
+}
+
+func (a *asking) flags(f *flag.FlagSet) {
+	f.StringVar(&a.address, "address", "", "`address` of the agent: unix:///path or a path (default $RLSIDECAR_ADDRESS, else\nunix:///run/rlsidecar/rlsidecar.sock)")
+	f.StringVar(&a.address, "socket", "", "the same as --address")
+	f.DurationVar(&a.timeout, "timeout", time.Second, "how long to wait for the agent, beyond --wait")
+}
+
+func (a *asking) client() (*rlsidecar.Client, error) {
+	return rlsidecar.New(a.address, rlsidecar.WithTimeout(a.timeout))
+}
+
+func acquire(args []string, out, errs io.Writer) int {
+	var a asking
+	f := flag.NewFlagSet("acquire", flag.ContinueOnError)
+	a.flags(f)
+	cost := f.Int64("cost", 1, "permits to take")
+	wait := f.Duration("wait", 0, "how long to wait for them, 0 to 1m")
+	asJSON := f.Bool("json", false, "print the decision as JSON")
+	const about = "Asks the agent for permits. POLICY is the name of a policy, or a limit such as 10/minute.\nExit status 0: allowed; 1: denied; 2: no decision."
+	rest, status, ok := parse(f, args, about, []string{"POLICY", "KEY"}, out, errs)
+	if !ok {
+		return status
+	}
+	limit, err := rlsidecar.ParseLimit(rest[0])
+	if err != nil {
+		return complain(errs, "acquire", err)
+	}
+	client, err := a.client()
+	if err != nil {
+		return complain(errs, "acquire", err)
+	}
+	defer client.Close()
+	d, err := client.Acquire(context.Background(), limit, rest[1], rlsidecar.Cost(*cost), rlsidecar.Wait(*wait))
+	if err != nil {
+		return complain(errs, "acquire", err)
+	}
+	show(out, d, *asJSON)
+	if !d.Allowed {
+		return exitNo
+	}
+	return exitOK
+}
+
+// shown is a decision as --json prints it. Durations are in milliseconds.
+type shown struct {
+	Allowed      bool   `json:"allowed"`
+	Limit        int64  `json:"limit"`
+	Remaining    int64  `json:"remaining"`
+	ResetAfterMS int64  `json:"reset_after_ms"`
+	RetryAfterMS *int64 `json:"retry_after_ms"` // null: never
+	Source       string `json:"source"`
+	Shadow       bool   `json:"shadow"`
+}
+
+func show(out io.Writer, d rlsidecar.Decision, asJSON bool) {
+	if asJSON {
+		s := shown{Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, ResetAfterMS: d.ResetAfter.Milliseconds(), Source: d.Source.String(), Shadow: d.Shadow}
+		if d.RetryAfter >= 0 {
+			ms := d.RetryAfter.Milliseconds()
+			s.RetryAfterMS = &ms
+		}
+		_ = json.NewEncoder(out).Encode(s)
+		return
+	}
+	words := []string{"allowed"}
+	switch {
+	case d.Allowed && d.Shadow:
+		words = []string{"allowed (shadow: would be denied)"}
+	case !d.Allowed && d.RetryAfter < 0:
+		words = []string{"denied", "never possible"}
+	case !d.Allowed:
+		words = []string{"denied", fmt.Sprintf("retry after %v", d.RetryAfter)}
+	}
+	words = append(words, fmt.Sprintf("%d of %d left", d.Remaining, d.Limit), fmt.Sprintf("full in %v", d.ResetAfter), "from "+d.Source.String())
+	fmt.Fprintln(out, strings.Join(words, ", "))
+}
+
+func explain(args []string, out, errs io.Writer) int {
+	var a asking
+	f := flag.NewFlagSet("explain", flag.ContinueOnError)
+	a.flags(f)
+	const about = "Shows what the agent knows of a key: lease, level, remembered denial, demand, share, and\nwhen Redis last answered. Exit status 0, or 2 on an error."
+	rest, status, ok := parse(f, args, about, []string{"POLICY", "KEY"}, out, errs)
+	if !ok {
+		return status
+	}
+	limit, err := rlsidecar.ParseLimit(rest[0])
+	if err != nil {
+		return complain(errs, "explain", err)
+	}
+	client, err := a.client()
+	if err != nil {
+		return complain(errs, "explain", err)
+	}
+	defer client.Close()
+	facts, err := client.Explain(context.Background(), limit, rest[1])
+	if err != nil {
+		return complain(errs, "explain", err)
+	}
+	for _, fact := range facts {
+		fmt.Fprintf(out, "%-20s %s\n", fact[0], fact[1])
+	}
+	return exitOK
+}
