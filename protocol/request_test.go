@@ -111,6 +111,15 @@ func TestUnknownMethod(t *testing.T) {
 	}
 }
 
+func TestParamsEndWhereTheyEnd(t *testing.T) {
+	for _, frame := range []string{"950007a470696e6792010203", "9402a470696e6792010203", "940007a470696e67920102", "9302a470696e67920102"} {
+		r, _, err := ParseRequest(unhex(frame))
+		if err != nil || r.Len != 2 || !bytes.Equal(r.Params, []byte{1, 2}) {
+			t.Errorf("%s: %d parameters %x, %v; want 0102", frame, r.Len, r.Params, err)
+		}
+	}
+}
+
 func TestCallsAppend(t *testing.T) {
 	first := Call{Policy: []byte("first"), Key: []byte("k"), Cost: 1}
 	good := request(t, "acquire_all", []any{[]any{"api", "k"}, []any{"api", "k", 2, "later"}})

@@ -153,6 +153,11 @@ func TestLateReplyIsThrownAway(t *testing.T) {
 	if n := a.accepted.Load(); n != 1 {
 		t.Errorf("%d connections, want 1", n)
 	}
+	client.conn.mu.Lock()
+	defer client.conn.mu.Unlock()
+	if client.conn.late != 0 || len(client.conn.due) != 0 {
+		t.Errorf("%d late of %d due, after all came", client.conn.late, len(client.conn.due))
+	}
 }
 
 func TestDoubtDropsTheConnection(t *testing.T) {

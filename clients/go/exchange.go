@@ -104,16 +104,24 @@ func (c *Client) adopt(nc net.Conn) (*conn, bool, error) {
 // dial connects within ctx. EAGAIN says that the agent is there and its backlog
 // is full.
 func dial(ctx context.Context, path string) (net.Conn, error) {
-	var d net.Dialer
+	var (
+		d    net.Dialer
+		full error
+	)
 	for pause := time.Millisecond; ; pause = min(2*pause, 8*time.Millisecond) {
 		nc, err := d.DialContext(ctx, "unix", path)
-		if !errors.Is(err, syscall.EAGAIN) {
+		switch {
+		case errors.Is(err, syscall.EAGAIN):
+			full = err
+		case full != nil && errors.Is(err, context.DeadlineExceeded):
+			return nil, full
+		default:
 			return nc, err
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, err
+			return nil, full
 		}
 	}
 }

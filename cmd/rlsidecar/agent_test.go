@@ -15,14 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	rlsidecar "rlsidecar/clients/go"
 	"rlsidecar/internal/policy"
 	"rlsidecar/internal/redistest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // running is an agent and a client of it.
 type running struct {

@@ -262,19 +262,23 @@ func TestMetricsFollowTheSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc.SetDeadline(time.Now().Add(10 * time.Second))
-	request := acquire("login", "k")
-	nc.Write(request)
-	reply, err := nc.Read(make([]byte, 1024))
-	if err != nil {
-		t.Fatal(err)
+	request, sent := acquire("login", "k"), 0
+	for range 2 {
+		nc.Write(request)
+		n, err := nc.Read(make([]byte, 1024))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent += n
 	}
-	a.want(map[string]string{"connections": "1", "received_bytes_total": strconv.Itoa(len(request)), "sent_bytes_total": strconv.Itoa(reply)})
+	a.want(map[string]string{"connections": "1", "decision_seconds_count": "2",
+		"received_bytes_total": strconv.Itoa(2 * len(request)), "sent_bytes_total": strconv.Itoa(sent)})
 	nc.Write([]byte{0xc1})
 	if n, err := nc.Read(make([]byte, 1024)); err == nil {
 		t.Fatalf("%d bytes in reply to what is no message", n)
 	}
 	nc.Close()
-	a.want(map[string]string{"connections": "0", "connections_total": "1", "protocol_errors_total": "1", "received_bytes_total": strconv.Itoa(len(request) + 1)})
+	a.want(map[string]string{"connections": "0", "connections_total": "1", "protocol_errors_total": "1", "received_bytes_total": strconv.Itoa(2*len(request) + 1)})
 }
 
 func TestMetricsOfRedis(t *testing.T) {

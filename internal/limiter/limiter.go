@@ -109,23 +109,26 @@ func (l *Limiter) Acquire(now time.Duration, c *Call, to Replier, ref uint32) (d
 	if c.Cost > rule.Capacity() {
 		return l.finish(p, l.never(rule)), false, nil
 	}
-	s := l.cache.Shard(c.Key)
-	s.Lock()
-	b := s.Get(p.ID, c.Key)
-	b.Adopt(rule)
-	d, pending, err = l.decide(now, b, &call{policy: p, cost: c.Cost, to: to, ref: ref}, c.Wait)
-	s.Unlock()
+	d, pending, err = l.decide(now, rule, c, &call{policy: p, cost: c.Cost, to: to, ref: ref})
 	if pending || err != nil {
 		return Decision{}, pending, err
 	}
 	return l.finish(p, d), false, nil
 }
 
-// decide answers c from memory, or has it wait. REQUIRES: b's shard is locked.
-func (l *Limiter) decide(now time.Duration, b *localcache.Bucket, c *call, wait time.Duration) (Decision, bool, *Error) {
+// decide answers a call from memory, or has it wait.
+func (l *Limiter) decide(now time.Duration, rule *bucket.Rule, asked *Call, c *call) (Decision, bool, *Error) {
+	b := l.lock(c.policy, asked.Key)
+	defer b.Shard().Unlock()
+	b.Adopt(rule)
 	if l.redis == nil {
-		return l.fallback(now, b, c, wait)
+		return l.fallback(now, b, c, asked.Wait)
 	}
+	return l.fromMemory(now, b, c, asked.Wait)
+}
+
+// fromMemory is decide with Redis. REQUIRES: b's shard is locked.
+func (l *Limiter) fromMemory(now time.Duration, b *localcache.Bucket, c *call, wait time.Duration) (Decision, bool, *Error) {
 	b.Observe(now, c.cost)
 	memory := desk{b: b, now: now, source: FromLease}
 	first := !queueOf(b).parked()
