@@ -101,12 +101,12 @@ func granted(permits int64) string {
 	return redistest.Bulk(string(reply[:]))
 }
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func nowhere() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 // open returns a Redis at url that is closed when the test ends.
 func open(t *testing.T, url string, timeout time.Duration) *Redis {
 	t.Helper()
-	r, err := Open(Options{URL: url, Timeout: timeout, Prefix: "test", Log: quiet()})
+	r, err := Open(Options{URL: url, Timeout: timeout, Prefix: "test", Log: nowhere()})
 	if err != nil {
 		t.Fatal(err)
 	}
