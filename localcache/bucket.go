@@ -162,8 +162,7 @@ func (b *Bucket) Denied(now time.Duration, cost int64) bool {
 	if b.others {
 		trust = trustOthers
 	}
-	levels := b.remembered(now)
-	return now < b.known+trust && !levels.Cover(b.Rule, cost-b.permits)
+	return now < b.known+trust && !b.remembered(now).Cover(b.Rule, cost-b.permits)
 }
 
 // Covers reports whether the lease, and what the authority was last known to
@@ -172,8 +171,7 @@ func (b *Bucket) Covers(now time.Duration, cost int64) bool {
 	if b.Permits(now) >= cost {
 		return true
 	}
-	levels := b.remembered(now)
-	return b.known > 0 && levels.Cover(b.Rule, cost-b.permits)
+	return b.known > 0 && b.remembered(now).Cover(b.Rule, cost-b.permits)
 }
 
 // Busy reports that calls of this cost come so fast for so little that one more
@@ -194,10 +192,9 @@ func (b *Bucket) Refuse(cost int64) {
 }
 
 // remembered returns the authority's levels as refill alone would have them now.
-func (b *Bucket) remembered(now time.Duration) bucket.Levels {
-	at := b.levels
-	at.Refill(b.Rule, 1, now.Microseconds())
-	return at
+func (b *Bucket) remembered(now time.Duration) *bucket.Levels {
+	b.levels.Refill(b.Rule, 1, now.Microseconds())
+	return &b.levels
 }
 
 // Remaining returns the permits left for this host as far as it knows, and the

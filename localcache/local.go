@@ -77,7 +77,7 @@ func (b *Bucket) startLocal(now time.Duration, share float64) *local {
 	l := &local{share: share}
 	l.levels.Fill(b.Rule, now.Microseconds())
 	if b.known > 0 {
-		l.levels = b.remembered(now)
+		l.levels = *b.remembered(now)
 	}
 	for i := range b.Rule.N {
 		at := &l.levels[i]

@@ -175,8 +175,10 @@ func (r *Redis) send(batch []*bucket.Question) {
 		return
 	}
 	if err := r.load(ctx); err != nil {
+		f := classify(err, r.o.Prefix)
+		f.lost = false // the loading may be; the asks did not run
 		for _, q := range missing {
-			r.refuse(q, err)
+			r.refuse(q, err, f)
 		}
 		return
 	}
@@ -206,7 +208,7 @@ func (r *Redis) exec(ctx context.Context, batch []*bucket.Question, last bool) (
 		case redis.HasErrorPrefix(err, "NOSCRIPT") && !last:
 			missing = append(missing, q)
 		default:
-			r.refuse(q, err)
+			r.refuse(q, err, classify(err, r.o.Prefix))
 		}
 	}
 	return missing
@@ -222,9 +224,8 @@ func (r *Redis) grant(q *bucket.Question, reply string) {
 	q.Answer(q, g, nil)
 }
 
-// refuse answers q with err, and judges what err says of Redis.
-func (r *Redis) refuse(q *bucket.Question, err error) {
-	f := classify(err, r.o.Prefix)
+// refuse answers q with err, and takes in what it says of Redis.
+func (r *Redis) refuse(q *bucket.Question, err error, f fault) {
 	if f.kind == ofBucket {
 		r.health.bucketFault(r.key(q.Policy, q.Key), f)
 	} else {

@@ -41,10 +41,11 @@ func startAgent(t *testing.T, yaml string) *running {
 		t.Fatal(err)
 	}
 	config.Socket.Path = filepath.Join(t.TempDir(), "s")
-	a, err := newAgent(config, file, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	a, err := newAgent(config, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.follow(file, config)
 	client, err := rlsidecar.New(config.Socket.Path, rlsidecar.WithTimeout(5*time.Second))
 	if err != nil {
 		t.Fatal(err)

@@ -43,7 +43,8 @@ type caller struct {
 	call   protocol.Call
 	key    []byte
 
-	first, every int64         // paced: when the first call is due, and the next
+	first, every int64         // paced: when the first call is due, and from one to the next
+	awake        int64         // paced: when the writer last woke
 	idle         chan uint32   // paced: places with no call in flight
 	broken       chan struct{} // paced: closed when no more replies come
 }
@@ -157,7 +158,7 @@ func (c *caller) took(now int64, frame []byte, free func(id uint32)) error {
 		}
 		c.answer(now, r.ID, &d)
 	} else if c.counts(c.calls[r.ID].from) {
-		c.failed(r.Err.Code, r.Err.Error())
+		c.failed(r.Err.Code, r.Err.Message)
 	}
 	c.calls[r.ID].from = -1
 	free(r.ID)
@@ -244,17 +245,12 @@ var errSilent = errors.New("no more replies come")
 // because all places were taken began when it was due all the same: what it waited
 // is the agent's doing. What the generator overslept is not.
 func (c *caller) write() error {
-	awake := int64(0)
-	for due := c.first; !c.over(due); due += c.every {
-		if early := due - c.now(); early > 0 {
-			time.Sleep(time.Duration(early))
-			awake = c.now()
-		}
+	for due := c.first; c.sleep(due); due += c.every {
 		id, err := c.place()
 		if err != nil {
 			return err
 		}
-		c.begin(id, max(due, awake))
+		c.begin(id, max(due, c.awake))
 		if err := c.flush(); err != nil {
 			return err
 		}
@@ -267,6 +263,19 @@ func (c *caller) write() error {
 	return nil
 }
 
+// sleep reports false when the trial is over before due. It looks up now and then,
+// since the end may be brought forward.
+func (c *caller) sleep(due int64) bool {
+	for now := c.now(); now < due; now = c.awake {
+		if c.over(now) {
+			return false
+		}
+		time.Sleep(min(time.Duration(due-now), grace/20))
+		c.awake = c.now()
+	}
+	return !c.over(due)
+}
+
 // place waits for a call to be answered if all are in flight.
 func (c *caller) place() (uint32, error) {
 	select {
@@ -277,7 +286,7 @@ func (c *caller) place() (uint32, error) {
 	}
 }
 
-func (c *caller) expire() { c.nc.SetReadDeadline(time.Now().Add(grace)) }
+func (c *caller) expire() { c.nc.SetDeadline(time.Now().Add(grace)) }
 
 func (c *caller) result() *tally { return &c.tally }
 

@@ -183,7 +183,7 @@ func (p *progress) show(now time.Duration, n uint64) {
 	if p.terminal {
 		every = 0
 	}
-	if now-p.at < every {
+	if now-p.at < every-time.Second/2 {
 		return
 	}
 	line := fmt.Sprintf("%4.0fs %12.0f decisions/s", now.Seconds(), float64(n-p.n)/(now-p.at).Seconds())

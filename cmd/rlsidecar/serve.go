@@ -61,7 +61,11 @@ func (o *serveFlags) run(errs io.Writer) error {
 	if o.procs > 0 {
 		runtime.GOMAXPROCS(o.procs)
 	}
-	config, err := o.load()
+	written, err := o.read()
+	if err != nil {
+		return err
+	}
+	config, err := o.override(written)
 	if err != nil {
 		return err
 	}
@@ -71,27 +75,33 @@ func (o *serveFlags) run(errs io.Writer) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
-	a, err := newAgent(config, o.config, log)
+	a, err := newAgent(config, log)
 	if err != nil {
 		return err
+	}
+	if o.config != "" {
+		a.follow(o.config, written)
 	}
 	return a.run(signals)
 }
 
-// load reads the file, if there is one, and applies the flags that override it.
-func (o *serveFlags) load() (*policy.Config, error) {
+// read reads the file, if there is one.
+func (o *serveFlags) read() (*policy.Config, error) {
 	if o.config == "" {
 		if _, err := os.Stat(defaultConfig); err == nil {
 			o.config = defaultConfig
 		}
 	}
-	config := policy.Default()
-	if o.config != "" {
-		var err error
-		if config, err = policy.Load(o.config); err != nil {
-			return nil, err
-		}
+	if o.config == "" {
+		return policy.Default(), nil
 	}
+	return policy.Load(o.config)
+}
+
+// override returns what was written with the flags in place of the file's fields.
+func (o *serveFlags) override(written *policy.Config) (*policy.Config, error) {
+	config := new(policy.Config)
+	*config = *written
 	if o.socket != "" {
 		config.Socket.Path = o.socket
 	}
@@ -133,10 +143,10 @@ type agent struct {
 	ended    sync.WaitGroup
 }
 
-func newAgent(config *policy.Config, file string, log *slog.Logger) (*agent, error) {
+func newAgent(config *policy.Config, log *slog.Logger) (*agent, error) {
 	a := &agent{log: log}
 	metrics := admin.NewMetrics()
-	o := limiter.Options{MaxBuckets: config.Cache.MaxBuckets}
+	o := limiter.Options{MaxBuckets: config.Cache.MaxBuckets, Observe: metrics.Decisions}
 	if r := config.Redis; r != nil {
 		var err error
 		a.redis, err = remote.Open(remote.Options{URL: r.URL, Username: r.Username, PasswordFile: r.PasswordFile,
@@ -148,9 +158,6 @@ func newAgent(config *policy.Config, file string, log *slog.Logger) (*agent, err
 	}
 	a.limiter = limiter.New(config.Policies, o)
 	a.server = server.New(a.limiter, server.Config{Version: versionName(), Log: log, Observe: metrics.Decisions})
-	if file != "" {
-		a.reloader = policy.NewReloader(file, config, func(c *policy.Config) { a.limiter.SetPolicies(c.Policies) }, log)
-	}
 	var err error
 	if a.socket, err = server.Listen(server.ListenConfig{Path: config.Socket.Path, Mode: config.Socket.Mode, Group: config.Socket.Group}); err != nil {
 		return nil, err
@@ -162,6 +169,11 @@ func newAgent(config *policy.Config, file string, log *slog.Logger) (*agent, err
 		}
 	}
 	return a, nil
+}
+
+// follow reloads the policies from the file as it changes from what was written.
+func (a *agent) follow(file string, written *policy.Config) {
+	a.reloader = policy.NewReloader(file, written, func(c *policy.Config) { a.limiter.SetPolicies(c.Policies) }, a.log)
 }
 
 func (a *agent) health() limiter.Health {
@@ -216,6 +228,9 @@ func (a *agent) run(signals <-chan os.Signal) error {
 // Redis, so that the first call finds it warm.
 func (a *agent) start(ctx context.Context) {
 	a.ended.Go(func() { a.limiter.Run(ctx) })
+	if a.admin != nil {
+		a.ended.Go(func() { a.admin.Run(ctx) })
+	}
 	if a.redis != nil {
 		attempted := make(chan struct{})
 		a.ended.Go(func() { a.redis.Run(ctx, func() { close(attempted) }) })
@@ -230,9 +245,6 @@ func (a *agent) start(ctx context.Context) {
 		})
 	} else {
 		signal.Ignore(syscall.SIGHUP)
-	}
-	if a.admin != nil {
-		a.ended.Go(func() { a.admin.Run(ctx) })
 	}
 }
 

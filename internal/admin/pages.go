@@ -59,7 +59,7 @@ func text(w http.ResponseWriter, status int, body string) {
 func readiness(l *limiter.Limiter) (status int, body string) {
 	health := l.Health()
 	switch {
-	case draining(l):
+	case l.Draining():
 		return http.StatusServiceUnavailable, "not ready: shutting down\n"
 	case health.State == "starting":
 		return http.StatusServiceUnavailable, "not ready: Redis has not been tried yet\n"
@@ -71,11 +71,4 @@ func readiness(l *limiter.Limiter) (status int, body string) {
 		body += "bucket: " + health.Bucket + "\n"
 	}
 	return http.StatusOK, body
-}
-
-// draining asks with an empty call: a limiter that shuts down says so before it
-// looks at a call, any other finds this one invalid.
-func draining(l *limiter.Limiter) bool {
-	_, _, err := l.Peek(l.Now(), &limiter.Call{}, nil, 0)
-	return err != nil && err.Kind == limiter.ShuttingDown
 }

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"rlsidecar/internal/policy"
 	"rlsidecar/localcache"
 )
 
@@ -72,14 +71,6 @@ func (c *counts) of(name string) *Outcomes {
 		c.byName[name] = o
 	}
 	return o
-}
-
-// other returns the outcomes of a policy that is not in the current set.
-func (c *counts) other(p *policy.Policy) *Outcomes {
-	if p.Inline {
-		return c.inline
-	}
-	return c.of(p.Name)
 }
 
 // Outcomes calls f with the counts of each policy since the start.

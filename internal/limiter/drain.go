@@ -39,6 +39,9 @@ func (l *Limiter) Drain(ctx context.Context) error {
 	}
 }
 
+// Draining reports that Drain was called.
+func (l *Limiter) Draining() bool { return l.draining.Load() }
+
 // drainOnce asks every bucket to settle, and returns how many still have to.
 func (l *Limiter) drainOnce() int {
 	now, left := l.clock(), 0

@@ -33,6 +33,8 @@ type Options struct {
 	MaxBuckets int                  // default 250,000
 	Clock      func() time.Duration // monotonic; default: the time since New
 	Jitter     func() float64       // 0..1; default random
+	// Observe, if set, is told how long each decision took that was not taken at once.
+	Observe func(decisions int, took time.Duration)
 }
 
 // Limiter decides. Its methods may be called from any goroutine.
@@ -42,6 +44,7 @@ type Limiter struct {
 	timeout  time.Duration
 	clock    func() time.Duration
 	jitter   func() float64
+	observe  func(int, time.Duration)
 	rules    atomic.Pointer[rules]
 	cache    *localcache.Cache
 	alarms   alarms
@@ -51,17 +54,18 @@ type Limiter struct {
 	counts   counts
 }
 
-// rules is a policy set and what is counted for each of its policies.
+// rules is a policy set and what is counted for each of its policies, in their
+// order.
 type rules struct {
 	set    *policy.Set
-	counts map[*policy.Policy]*Outcomes
+	counts []*Outcomes
 }
 
 // New returns a limiter that follows set. It needs Run, or Advance, for whatever
 // happens by itself.
 func New(set *policy.Set, o Options) *Limiter {
 	start := time.Now()
-	l := &Limiter{redis: o.Redis, health: o.Health, timeout: o.Timeout, clock: o.Clock, jitter: o.Jitter}
+	l := &Limiter{redis: o.Redis, health: o.Health, timeout: o.Timeout, clock: o.Clock, jitter: o.Jitter, observe: o.Observe}
 	if l.timeout == 0 {
 		l.timeout = 20 * time.Millisecond
 	}
@@ -70,6 +74,9 @@ func New(set *policy.Set, o Options) *Limiter {
 	}
 	if l.jitter == nil {
 		l.jitter = rand.Float64
+	}
+	if l.observe == nil {
+		l.observe = func(int, time.Duration) {}
 	}
 	if o.MaxBuckets == 0 {
 		o.MaxBuckets = 250_000
@@ -84,9 +91,9 @@ func New(set *policy.Set, o Options) *Limiter {
 // SetPolicies makes the limiter follow set from the next call on. Counters of
 // policies that keep their name go on.
 func (l *Limiter) SetPolicies(set *policy.Set) {
-	next := &rules{set: set, counts: map[*policy.Policy]*Outcomes{}}
+	next := &rules{set: set}
 	for _, p := range set.Policies() {
-		next.counts[p] = l.counts.of(p.Name)
+		next.counts = append(next.counts, l.counts.of(p.Name))
 	}
 	l.rules.Store(next)
 }
@@ -203,10 +210,14 @@ func (l *Limiter) finish(p *policy.Policy, d Decision) Decision {
 }
 
 func (l *Limiter) outcomes(p *policy.Policy) *Outcomes {
-	if o := l.rules.Load().counts[p]; o != nil {
-		return o
+	if p.Inline {
+		return l.counts.inline
 	}
-	return l.counts.other(p)
+	r := l.rules.Load()
+	if all := r.set.Policies(); p.Index < len(all) && all[p.Index] == p {
+		return r.counts[p.Index]
+	}
+	return l.counts.of(p.Name) // of a set that has just been replaced
 }
 
 // reachable reports whether b's authority can be asked.

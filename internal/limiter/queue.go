@@ -31,6 +31,7 @@ type call struct {
 	cost   int64
 	to     Replier
 	ref    uint32
+	began  time.Duration
 	until  time.Duration // the end of its wait
 	budget time.Duration // when the fallback answers it at the latest
 }
@@ -128,7 +129,7 @@ func (l *Limiter) enqueue(b *localcache.Bucket, c *call) (*queue, *Error) {
 
 // join has c wait for Redis's answer.
 func (l *Limiter) join(now time.Duration, b *localcache.Bucket, c *call, wait time.Duration) (Decision, bool, *Error) {
-	c.until = now + wait
+	c.began, c.until = now, now+wait
 	c.budget = now + l.timeout
 	if _, err := l.enqueue(b, c); err != nil {
 		return Decision{}, false, err
@@ -150,7 +151,8 @@ func (l *Limiter) park(d desk, c *call, wait time.Duration) (Decision, bool, *Er
 		out.RetryAfter = need
 		return out, false, nil
 	}
-	c.parked, c.until, c.budget = true, d.now+wait, d.now+wait+l.timeout
+	c.parked, c.began = true, d.now
+	c.until, c.budget = d.now+wait, d.now+wait+l.timeout
 	q, err := l.enqueue(d.b, c)
 	if err != nil {
 		return Decision{}, false, err
@@ -306,6 +308,7 @@ func (r replies) deliver(l *Limiter) {
 		a := &r[i]
 		if a.kind == acquiring && a.err == nil {
 			a.d = l.finish(a.policy, a.d)
+			l.observe(1, l.clock()-a.began)
 		}
 		a.to.Decided(a.ref, a.d, a.err)
 	}

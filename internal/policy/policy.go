@@ -17,6 +17,7 @@ type Policy struct {
 	Name   string
 	ID     unique.Handle[string] // of Name: equal across reloads
 	Inline bool                  // a caller's own limit
+	Index  int                   // place in Set.Policies; 0 when Inline
 	Rule   bucket.Rule           // for keys without an override
 	Exact  bool                  // every call asks Redis
 	Shadow bool                  // observes, never denies

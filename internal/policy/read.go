@@ -180,9 +180,9 @@ func (c *checker) redisURL(name string, n *node, r *Redis) {
 // SetRedisURL makes url the Redis of c, with defaults for all else that the file
 // left out.
 func (c *Config) SetRedisURL(url string) error {
-	r := c.Redis
-	if r == nil {
-		r = defaultRedis()
+	r := defaultRedis()
+	if c.Redis != nil {
+		*r = *c.Redis
 	}
 	if err := setURL(r, url); err != nil {
 		return err

@@ -36,7 +36,8 @@ type Set struct {
 
 func newSet(ordered []*Policy, inline bool) *Set {
 	s := &Set{byName: make(map[string]*Policy, len(ordered)), ordered: ordered, noInline: !inline}
-	for _, p := range ordered {
+	for i, p := range ordered {
+		p.Index = i
 		s.byName[p.Name] = p
 	}
 	s.inline.Store(&map[bucket.Limit]*Policy{})
