@@ -30,14 +30,16 @@ func (l *Limiter) Peek(now time.Duration, c *Call, to Replier, ref uint32) (d De
 	case l.redis == nil || !l.reachable(now, b):
 		look = l.localDesk(now, b, p)
 	case p.Exact:
-		return l.joinAs(peeking, now, b, p, c, to, ref)
+		pending, err = l.joinAs(peeking, now, b, p, c, to, ref)
+		return Decision{}, pending, err
 	case c.Cost > 0 && b.Permits(now) >= c.Cost:
 	case c.Cost > 0 && b.Denied(now, c.Cost):
 		look.source = FromDenial
 	default:
-		return l.joinAs(peeking, now, b, p, c, to, ref)
+		pending, err = l.joinAs(peeking, now, b, p, c, to, ref)
+		return Decision{}, pending, err
 	}
-	return look.look(c.Cost, look.covers(c.Cost)), false, nil
+	return look.seen(c.Cost), false, nil
 }
 
 // Reset makes the bucket start afresh, on every host. Pending as in Acquire; a
@@ -62,8 +64,7 @@ func (l *Limiter) Reset(now time.Duration, c *Call, to Replier, ref uint32) (pen
 		b.ResetLocal()
 		return false, errResetHere
 	}
-	_, pending, err = l.joinAs(resetting, now, b, p, c, to, ref)
-	return pending, err
+	return l.joinAs(resetting, now, b, p, c, to, ref)
 }
 
 var errResetHere = &Error{Unavailable, "Redis cannot be asked: only this host's limit was reset"}
@@ -104,7 +105,7 @@ func (l *Limiter) lock(p *policy.Policy, key []byte) *localcache.Bucket {
 	return s.Get(p.ID, key)
 }
 
-func (l *Limiter) joinAs(k kind, now time.Duration, b *localcache.Bucket, p *policy.Policy, c *Call, to Replier, ref uint32) (Decision, bool, *Error) {
+func (l *Limiter) joinAs(k kind, now time.Duration, b *localcache.Bucket, p *policy.Policy, c *Call, to Replier, ref uint32) (pending bool, err *Error) {
 	w := &call{kind: k, policy: p, to: to, ref: ref}
 	if k == peeking {
 		w.cost = c.Cost

@@ -47,9 +47,9 @@ func (d *desk) wait(cost int64) time.Duration {
 	return d.b.Wait(d.now, cost)
 }
 
-// look describes the bucket to a call of cost that was allowed or not.
-func (d *desk) look(cost int64, allowed bool) Decision {
-	out := Decision{Allowed: allowed, Limit: d.b.Rule.Capacity(), Source: d.source}
+// look puts into out how the bucket looks to a call of cost that was allowed or not.
+func (d *desk) look(cost int64, allowed bool, out *Decision) {
+	out.Allowed, out.Limit, out.Source = allowed, d.b.Rule.Capacity(), d.source
 	if d.local() {
 		out.Remaining, out.ResetAfter = d.b.LocalRemaining(d.now, d.share)
 	} else {
@@ -58,5 +58,10 @@ func (d *desk) look(cost int64, allowed bool) Decision {
 	if !allowed {
 		out.RetryAfter = d.wait(cost)
 	}
+}
+
+// seen is look as a value, for a call that consumes nothing.
+func (d *desk) seen(cost int64) (out Decision) {
+	d.look(cost, d.covers(cost), &out)
 	return out
 }

@@ -28,16 +28,17 @@ func (l *Limiter) localDesk(now time.Duration, b *localcache.Bucket, p *policy.P
 }
 
 // fallback decides c without Redis. REQUIRES: b's shard is locked.
-func (l *Limiter) fallback(now time.Duration, b *localcache.Bucket, c *call, wait time.Duration) (Decision, bool, *Error) {
+func (l *Limiter) fallback(now time.Duration, b *localcache.Bucket, c *call, wait time.Duration, out *Decision) (pending bool, err *Error) {
 	if l.redis != nil && c.policy.Down.Mode != policy.DownLocal {
-		d, err := refuse(b, c)
-		return d, false, err
+		*out, err = refuse(b, c)
+		return false, err
 	}
 	d := l.localDesk(now, b, c.policy)
 	if !queueOf(b).parked() && d.take(c.cost) {
-		return d.look(c.cost, true), false, nil
+		d.look(c.cost, true, out)
+		return false, nil
 	}
-	return l.park(d, c, wait)
+	return l.park(&d, c, wait, out)
 }
 
 // refuse is the answer of a policy that has no local limit.
@@ -83,9 +84,9 @@ func (l *Limiter) withoutRedis(now time.Duration, b *localcache.Bucket, q *queue
 		d := l.localDesk(now, b, c.policy)
 		switch {
 		case c.kind == peeking:
-			out.add(c, d.look(c.cost, d.covers(c.cost)), nil)
+			out.add(c, d.seen(c.cost), nil)
 		case ahead == 0 && d.take(c.cost):
-			out.add(c, d.look(c.cost, true), nil)
+			out.allow(c, &d)
 		default:
 			return l.hold(&d, c, &ahead, out)
 		}

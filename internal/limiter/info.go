@@ -95,7 +95,7 @@ func (l *Limiter) describe(now time.Duration, b *localcache.Bucket, p *policy.Po
 	}
 	if l.redis == nil {
 		d := l.localDesk(now, b, p)
-		at := d.look(1, d.covers(1))
+		at := d.seen(1)
 		return append(out, [2]string{"level", fmt.Sprintf("%d of %d permits, full in %v", at.Remaining, at.Limit, at.ResetAfter.Round(time.Millisecond))})
 	}
 	return append(out, [2]string{"share without redis", fmt.Sprintf("%.0f %% of the limit (%.0f live hosts)",

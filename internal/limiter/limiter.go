@@ -110,32 +110,33 @@ func (l *Limiter) Acquire(now time.Duration, c *Call, to Replier, ref uint32) (d
 		return Decision{}, false, err
 	}
 	rule, verdict := p.Resolve(c.Key)
-	if verdict != policy.Limited {
-		return l.finish(p, listed(rule, verdict)), false, nil
+	switch {
+	case verdict != policy.Limited:
+		d = listed(rule, verdict)
+	case c.Cost > rule.Capacity():
+		d = l.never(rule)
+	default:
+		pending, err = l.decide(now, rule, c, &call{policy: p, cost: c.Cost, to: to, ref: ref}, &d)
 	}
-	if c.Cost > rule.Capacity() {
-		return l.finish(p, l.never(rule)), false, nil
+	if !pending && err == nil {
+		l.finish(p, &d)
 	}
-	d, pending, err = l.decide(now, rule, c, &call{policy: p, cost: c.Cost, to: to, ref: ref})
-	if pending || err != nil {
-		return Decision{}, pending, err
-	}
-	return l.finish(p, d), false, nil
+	return d, pending, err
 }
 
-// decide answers a call from memory, or has it wait.
-func (l *Limiter) decide(now time.Duration, rule *bucket.Rule, asked *Call, c *call) (Decision, bool, *Error) {
+// decide puts the answer to c into d, or has c wait.
+func (l *Limiter) decide(now time.Duration, rule *bucket.Rule, asked *Call, c *call, d *Decision) (pending bool, err *Error) {
 	b := l.lock(c.policy, asked.Key)
 	defer b.Shard().Unlock()
 	b.Adopt(rule)
 	if l.redis == nil {
-		return l.fallback(now, b, c, asked.Wait)
+		return l.fallback(now, b, c, asked.Wait, d)
 	}
-	return l.fromMemory(now, b, c, asked.Wait)
+	return l.fromMemory(now, b, c, asked.Wait, d)
 }
 
 // fromMemory is decide with Redis. REQUIRES: b's shard is locked.
-func (l *Limiter) fromMemory(now time.Duration, b *localcache.Bucket, c *call, wait time.Duration) (Decision, bool, *Error) {
+func (l *Limiter) fromMemory(now time.Duration, b *localcache.Bucket, c *call, wait time.Duration, d *Decision) (pending bool, err *Error) {
 	b.Observe(now, c.cost)
 	memory := desk{b: b, now: now, source: FromLease}
 	first := !queueOf(b).parked()
@@ -143,23 +144,25 @@ func (l *Limiter) fromMemory(now time.Duration, b *localcache.Bucket, c *call, w
 		if b.Low(now) && l.reachable(now, b) {
 			l.ask(now, b, localcache.Want{Lease: true})
 		}
-		return memory.look(c.cost, true), false, nil
+		memory.look(c.cost, true, d)
+		return false, nil
 	}
 	if !l.reachable(now, b) {
-		return l.fallback(now, b, c, wait)
+		return l.fallback(now, b, c, wait, d)
 	}
 	memory.source = FromDenial
 	switch {
 	case !first:
-		return l.park(memory, c, wait)
+		return l.park(&memory, c, wait, d)
 	case c.policy.Exact:
 	case b.Denied(now, c.cost):
-		return l.park(memory, c, wait)
+		return l.park(&memory, c, wait, d)
 	case wait == 0 && b.Busy(c.cost):
 		if !b.Asking {
 			l.ask(now, b, localcache.Want{Hint: c.cost, Lease: true})
 		}
-		return memory.look(c.cost, false), false, nil
+		memory.look(c.cost, false, d)
+		return false, nil
 	}
 	return l.join(now, b, c, wait)
 }
@@ -201,12 +204,11 @@ func unknown(set *policy.Set, name string) *Error {
 }
 
 // finish lets a policy that only observes allow, and counts the decision.
-func (l *Limiter) finish(p *policy.Policy, d Decision) Decision {
+func (l *Limiter) finish(p *policy.Policy, d *Decision) {
 	if p.Shadow && !d.Allowed {
 		d.Allowed, d.Shadow, d.RetryAfter = true, true, 0
 	}
-	l.outcomes(p).add(&d)
-	return d
+	l.outcomes(p).add(d)
 }
 
 func (l *Limiter) outcomes(p *policy.Policy) *Outcomes {

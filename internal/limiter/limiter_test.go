@@ -66,7 +66,7 @@ func newRig(t *testing.T, standalone bool) *rig {
 	return r
 }
 
-func parse(t *testing.T, yaml string) *policy.Set {
+func parse(t testing.TB, yaml string) *policy.Set {
 	t.Helper()
 	c, err := policy.Parse("test.yaml", []byte(yaml))
 	if err != nil {

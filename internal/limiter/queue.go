@@ -128,40 +128,40 @@ func (l *Limiter) enqueue(b *localcache.Bucket, c *call) (*queue, *Error) {
 }
 
 // join has c wait for Redis's answer.
-func (l *Limiter) join(now time.Duration, b *localcache.Bucket, c *call, wait time.Duration) (Decision, bool, *Error) {
+func (l *Limiter) join(now time.Duration, b *localcache.Bucket, c *call, wait time.Duration) (pending bool, err *Error) {
 	c.began, c.until = now, now+wait
 	c.budget = now + l.timeout
 	if _, err := l.enqueue(b, c); err != nil {
-		return Decision{}, false, err
+		return false, err
 	}
 	l.next(now, b)
-	return Decision{}, true, nil
+	return true, nil
 }
 
 // park has c wait for permits to come if it has the time, and denies it at once
 // if it has not.
-func (l *Limiter) park(d desk, c *call, wait time.Duration) (Decision, bool, *Error) {
+func (l *Limiter) park(d *desk, c *call, wait time.Duration, out *Decision) (pending bool, err *Error) {
 	ahead := int64(0)
 	if q := queueOf(d.b); q != nil {
 		ahead = q.cost()
 	}
 	need := d.wait(ahead + c.cost)
 	if need > wait {
-		out := d.look(c.cost, false)
+		d.look(c.cost, false, out)
 		out.RetryAfter = need
-		return out, false, nil
+		return false, nil
 	}
 	c.parked, c.began = true, d.now
 	c.until, c.budget = d.now+wait, d.now+wait+l.timeout
 	q, err := l.enqueue(d.b, c)
 	if err != nil {
-		return Decision{}, false, err
+		return false, err
 	}
 	if q.retry == 0 {
 		q.retry = d.now + need
 	}
 	l.arm(d.now, d.b)
-	return Decision{}, true, nil
+	return true, nil
 }
 
 // ask sends what b has to say and what is wanted of its authority.
@@ -225,13 +225,13 @@ func (l *Limiter) serve(d *desk, q *queue, last bool, out *replies) {
 		switch {
 		case c.to.Gone():
 		case c.kind == peeking && (c.asked || d.local()):
-			out.add(c, d.look(c.cost, d.covers(c.cost)), nil)
+			out.add(c, d.seen(c.cost), nil)
 		case c.kind == resetting && (c.asked || d.local()):
 			out.add(c, Decision{}, nil)
 		case c.kind != acquiring:
 			return false
 		case ahead == 0 && d.take(c.cost):
-			out.add(c, d.look(c.cost, true), nil)
+			out.allow(c, d)
 		case !last && !c.parked:
 			return false
 		default:
@@ -246,9 +246,7 @@ func (l *Limiter) serve(d *desk, q *queue, last bool, out *replies) {
 func (l *Limiter) hold(d *desk, c *call, ahead *int64, out *replies) (done bool) {
 	need := d.wait(*ahead + c.cost)
 	if d.now+need > c.until || l.draining.Load() {
-		decision := d.look(c.cost, false)
-		decision.RetryAfter = need
-		out.add(c, decision, nil)
+		out.deny(c, d, need)
 		d.b.Refuse(c.cost)
 		return true
 	}
@@ -303,11 +301,23 @@ type reply struct {
 
 func (r *replies) add(c *call, d Decision, err *Error) { *r = append(*r, reply{*c, d, err}) }
 
+func (r *replies) allow(c *call, d *desk) {
+	r.add(c, Decision{}, nil)
+	d.look(c.cost, true, &(*r)[len(*r)-1].d)
+}
+
+func (r *replies) deny(c *call, d *desk, retry time.Duration) {
+	r.add(c, Decision{}, nil)
+	out := &(*r)[len(*r)-1].d
+	d.look(c.cost, false, out)
+	out.RetryAfter = retry
+}
+
 func (r replies) deliver(l *Limiter) {
 	for i := range r {
 		a := &r[i]
 		if a.kind == acquiring && a.err == nil {
-			a.d = l.finish(a.policy, a.d)
+			l.finish(a.policy, &a.d)
 			l.observe(1, l.clock()-a.began)
 		}
 		a.to.Decided(a.ref, a.d, a.err)

@@ -161,7 +161,7 @@ func (s *session) acquire(now time.Duration, r *protocol.Request) *protocol.Erro
 		return err
 	}
 	d, pending, err := s.d.Acquire(now, &s.call, s, s.id)
-	return s.decided(d, pending, err)
+	return s.decided(&d, pending, err)
 }
 
 func (s *session) peek(now time.Duration, r *protocol.Request) *protocol.Error {
@@ -169,10 +169,10 @@ func (s *session) peek(now time.Duration, r *protocol.Request) *protocol.Error {
 		return err
 	}
 	d, pending, err := s.d.Peek(now, &s.call, s, s.id)
-	return s.decided(d, pending, err)
+	return s.decided(&d, pending, err)
 }
 
-func (s *session) decided(d limiter.Decision, pending bool, err *limiter.Error) *protocol.Error {
+func (s *session) decided(d *limiter.Decision, pending bool, err *limiter.Error) *protocol.Error {
 	if pending {
 		s.started.Add(1)
 		return nil
@@ -180,7 +180,7 @@ func (s *session) decided(d limiter.Decision, pending bool, err *limiter.Error) 
 	if err != nil {
 		return wireError(err)
 	}
-	w := wireDecision(&d)
+	w := wireDecision(d)
 	s.reply = protocol.AppendDecision(s.reply, s.id, &w)
 	s.made++
 	return nil
