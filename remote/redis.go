@@ -121,13 +121,15 @@ func hideURL(err error, url string) error {
 // Reachable reports whether Redis answered last.
 func (r *Redis) Reachable() bool { return r.health.up.Load() }
 
+var errAway = fmt.Errorf("Redis is not reachable: %w", bucket.ErrRefused)
+
 // Ask sends q with the next pipeline: at once while fewer than a few are in
 // flight, else together with all that come until one has ended.
 func (r *Redis) Ask(q *bucket.Question) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || !r.Reachable() {
-		go q.Answer(q, bucket.Grant{}, fmt.Errorf("Redis is not reachable: %w", bucket.ErrRefused))
+		go q.Answer(q, bucket.Grant{}, errAway)
 		return
 	}
 	r.pending = append(r.pending, q)
@@ -168,6 +170,12 @@ func (r *Redis) take() []*bucket.Question {
 
 // send asks a batch, and once more those for which the script was missing.
 func (r *Redis) send(batch []*bucket.Question) {
+	if !r.Reachable() {
+		for _, q := range batch {
+			q.Answer(q, bucket.Grant{}, errAway)
+		}
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), r.o.Timeout)
 	defer cancel()
 	missing := r.exec(ctx, batch, false)

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -67,10 +68,15 @@ func newReport(t *trial, sum *tally) *report {
 
 // useless is the error that a report without any decision is.
 func (r *report) useless() error {
-	if r.Decisions > 0 || r.FirstError == "" {
+	switch {
+	case r.Decisions > 0:
 		return nil
+	case r.FirstError != "":
+		return fmt.Errorf("no call was decided: %s", r.FirstError)
+	case r.Unanswered > 0:
+		return errors.New("no call was answered")
 	}
-	return fmt.Errorf("no call was decided: %s", r.FirstError)
+	return nil
 }
 
 func sourceName(i int) string {

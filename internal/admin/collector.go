@@ -18,7 +18,7 @@ const prefix = "rlsidecar_"
 var (
 	decisionsTotal    = describe("decisions_total", "Calls decided, by policy, outcome and where the answer came from. Those let through by shadow mode alone are among the allowed ones.", "policy", "outcome", "source")
 	shadowDeniedTotal = describe("shadow_denied_total", "Calls that their policy would have denied, but for its shadow mode.", "policy")
-	decisionSeconds   = describe("decision_seconds", "From the reading of a call to its decision, for calls answered at once: those that waited for Redis or for permits are not in it.")
+	decisionSeconds   = describe("decision_seconds", "From the reading of a call to its decision, the time it waited for Redis or for permits included.")
 
 	permitsTotal   = describe("permits_total", "Permits of leases: granted by Redis, spent here, given back, or expired unused.", "event")
 	bucketsHeld    = describe("buckets", "Buckets in this host's memory.")
