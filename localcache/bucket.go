@@ -236,6 +236,17 @@ func (b *Bucket) Owes(now time.Duration) bool {
 	return b.refund > 0 || b.debit > 0 || b.recorded > 0 && !b.orphan && now < b.end
 }
 
+// blank reports that b tells nothing that a new bucket would not.
+func (b *Bucket) blank(now time.Duration) bool {
+	if b.Asking || b.Waiting != nil || b.Permits(now) > 0 || b.Owes(now) {
+		return false
+	}
+	if b.known > 0 && (now < b.known+trustAlone || b.share.total > 0 && now < b.share.at+shareWindow*time.Second) {
+		return false
+	}
+	return b.local == nil || b.local.full(b.Rule, now)
+}
+
 // Want is what an ask is for. The zero Want only reports.
 type Want struct {
 	Queued, First, Unit int64 // cost of all waiting calls, of the first, their common cost or 0

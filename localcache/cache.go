@@ -6,13 +6,17 @@ package localcache
 import (
 	"hash/maphash"
 	"sync"
+	"time"
 	"unique"
 	"unsafe"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-const shardCount = 64
+const (
+	shardCount = 64
+	maxSwept   = 1000 // of a shard at a time: it is locked meanwhile
+)
 
 // Key names a bucket.
 type Key struct {
@@ -35,9 +39,10 @@ type Shard struct {
 	// it or evicted from it. It is the only lock of a decision: nothing else is
 	// locked while it is held but the leaves named where they are taken.
 	sync.Mutex
-	lru    *simplelru.LRU[Key, *Bucket]
-	counts Counts
-	_      [64]byte
+	lru      *simplelru.LRU[Key, *Bucket]
+	counts   Counts
+	sweeping bool // what leaves the LRU now is not worth a word
+	_        [64]byte
 }
 
 // Counts are totals since the start; Held is a level. All but the buckets are in
@@ -55,8 +60,10 @@ func New(max int, evicted func(*Bucket)) *Cache {
 		s := &c.shards[i]
 		s.lru, _ = simplelru.NewLRU((max+shardCount-1)/shardCount, func(_ Key, b *Bucket) {
 			b.Evicted = true
-			s.counts.Evicted++
-			evicted(b)
+			if !s.sweeping {
+				s.counts.Evicted++
+				evicted(b)
+			}
 		})
 	}
 	return c
@@ -93,6 +100,24 @@ func (c *Cache) Each(f func(*Bucket)) {
 		for _, b := range s.lru.Values() {
 			f(b)
 		}
+		s.Unlock()
+	}
+}
+
+// Sweep forgets the least recently used buckets as far as they tell nothing that a
+// new one would not: without it a cache that was once full stays so.
+func (c *Cache) Sweep(now time.Duration) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.Lock()
+		s.sweeping = true
+		for range maxSwept {
+			if _, b, ok := s.lru.GetOldest(); !ok || !b.blank(now) {
+				break
+			}
+			s.lru.RemoveOldest()
+		}
+		s.sweeping = false
 		s.Unlock()
 	}
 }

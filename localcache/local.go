@@ -86,6 +86,12 @@ func (b *Bucket) startLocal(now time.Duration, share float64) *local {
 	return l
 }
 
+// full reports whether nothing of the limit is used.
+func (l *local) full(r *bucket.Rule, now time.Duration) bool {
+	l.levels.Refill(r, l.share, now.Microseconds())
+	return l.share == 1 && l.levels.Full(r, 1, now.Microseconds()) == 0
+}
+
 // share follows which part of the bucket's grants went to this host lately.
 type share struct {
 	own, total float32

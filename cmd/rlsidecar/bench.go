@@ -142,13 +142,13 @@ func (o *benchFlags) run(ctx context.Context, errs io.Writer) (*report, error) {
 		return nil, err
 	}
 	sum, err := t.run(ctx, workers, newProgress(errs), a.look)
-	if err != nil {
-		err = fmt.Errorf("a connection ended early: %w", err)
-	}
 	r := newReport(t, sum)
 	r.Connections, r.Pipeline, r.Keys, r.Rate = o.connections, o.pipeline, o.keys, o.rate
 	a.report(r)
-	return r, errors.Join(err, r.useless())
+	if err != nil {
+		return r, fmt.Errorf("a connection ended early: %w", err)
+	}
+	return r, r.useless()
 }
 
 func (o *benchFlags) load() (*load, error) {

@@ -131,9 +131,12 @@ func (o *directFlags) run(ctx context.Context, errs io.Writer) (*report, error) 
 		workers[i] = &direct{trial: t, ask: ask, prefix: o.prefix(), keys: o.keys, rng: rand.New(rand.NewPCG(uint64(i), 2))}
 	}
 	sum, err := t.run(ctx, workers, newProgress(errs), func() {})
+	if err != nil {
+		return nil, err
+	}
 	r := newReport(t, sum)
 	r.Connections, r.Pipeline, r.Keys = o.goroutines, 1, o.keys
-	return r, errors.Join(err, r.useless())
+	return r, r.useless()
 }
 
 // prefix keeps the two scripts from finding each other's values.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"sort"
 	"strconv"
+	"syscall"
 	"time"
 
 	"rlsidecar/protocol"
@@ -191,8 +192,10 @@ func (c *caller) run() error {
 	if c.over(c.now()) {
 		return nil // they have been counted
 	}
-	if errors.Is(err, io.EOF) {
-		return errors.New("the agent closed the connection")
+	for _, end := range []error{io.EOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return errors.New("the agent closed the connection")
+		}
 	}
 	return err
 }

@@ -12,6 +12,9 @@ import (
 	"rlsidecar/localcache"
 )
 
+// sweepEvery is how often buckets that tell nothing are forgotten.
+const sweepEvery = time.Second
+
 // alarms is the heap of what is to happen. Lock order: a shard's, then mu.
 type alarms struct {
 	wake chan struct{} // capacity 1: the first alarm is earlier than it was
@@ -138,13 +141,18 @@ func (l *Limiter) retry(now time.Duration, b *localcache.Bucket, q *queue, out *
 
 // Run advances the limiter with its clock until ctx ends.
 func (l *Limiter) Run(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
+	swept := l.clock()
 	for {
 		now := l.clock()
-		sleep := time.Hour
+		if now >= swept+sweepEvery {
+			l.cache.Sweep(now)
+			swept = now
+		}
+		sleep := swept + sweepEvery - now
 		if next := l.Advance(now); next != 0 {
-			sleep = max(0, next-now)
+			sleep = min(sleep, max(0, next-now))
 		}
 		timer.Reset(sleep)
 		select {

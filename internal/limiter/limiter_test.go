@@ -531,6 +531,25 @@ func TestEvictedBucketsGiveBack(t *testing.T) {
 	}
 }
 
+func TestBucketsThatTellNothingAreForgotten(t *testing.T) {
+	for _, standalone := range []bool{true, false} {
+		r := newRig(t, standalone)
+		for i := range 1000 {
+			r.acquire("five", fmt.Sprint(i), 1)
+		}
+		r.pass(time.Second)
+		r.l.cache.Sweep(r.now)
+		if held := r.l.Leases().Held; held < 400 {
+			t.Errorf("standalone %v: %d buckets after a second, of 1000 that are not full", standalone, held)
+		}
+		r.pass(13 * time.Second)
+		r.l.cache.Sweep(r.now)
+		if c := r.l.Leases(); c.Held != 0 || c.Evicted != 0 {
+			t.Errorf("standalone %v: %d buckets are held and %d were evicted, of 1000 that are full again", standalone, c.Held, c.Evicted)
+		}
+	}
+}
+
 func TestLeaseHitAllocatesNothing(t *testing.T) {
 	r := newRig(t, true)
 	c := &Call{Inline: bucket.Limit{Count: 1e9, Period: time.Second, Burst: 1e9}, Key: []byte("user:42"), Cost: 1}

@@ -258,9 +258,12 @@ func (l *Limiter) hold(d *desk, c *call, ahead *int64, out *replies) (done bool)
 // next does what b's queue needs next: an ask, or an alarm.
 func (l *Limiter) next(now time.Duration, b *localcache.Bucket) {
 	q := queueOf(b)
+	if q != nil && len(q.calls) == 0 {
+		q, b.Waiting = nil, nil
+	}
 	switch {
 	case b.Asking:
-	case q != nil && len(q.calls) > 0:
+	case q != nil:
 		l.nextFor(now, b, q)
 	case l.redis == nil:
 	case b.Refunding() && l.reachable(now, b):
