@@ -26,9 +26,12 @@ func TestManyAgentsKeepOneLimit(t *testing.T) {
 					continue // one host has no others to differ from
 				}
 				w := newWorld(t, bucket.Limit{Count: 1000, Period: time.Second, Burst: 1000}, agents, 7)
-				w.run(kind, load, 4*time.Second)
+				w.run(kind, load, 10*time.Second)
 				name := fmt.Sprintf("%d agents, %s, %gx", agents, kind, load)
 				w.check(t, name)
+				if perSecond := float64(w.asks) / 10; load > 1 && (perSecond > 2500 || perSecond/float64(agents) > 60) {
+					t.Errorf("%s: %.0f asks a second: want at most 2,500, and 60 a host", name, perSecond)
+				}
 				used = append(used, w.used())
 			}
 		}
@@ -36,8 +39,8 @@ func TestManyAgentsKeepOneLimit(t *testing.T) {
 	slices.Sort(used)
 	mean, p5 := mean(used), used[len(used)/20]
 	t.Logf("used of what a central limiter would admit: mean %.2f %%, p5 %.2f %%, worst %.2f %%", 100*mean, 100*p5, 100*used[0])
-	if mean < 0.99 || p5 < 0.97 {
-		t.Errorf("mean %.4f and p5 %.4f of the limit used: want 0.99 and 0.97", mean, p5)
+	if mean < 0.995 || p5 < 0.99 {
+		t.Errorf("mean %.4f and p5 %.4f of the limit used: want 0.995 and 0.99", mean, p5)
 	}
 }
 
