@@ -23,10 +23,25 @@ type gate struct {
 	once       sync.Once
 }
 
-func newGate(t *testing.T) *gate {
+// startGated runs a fake whose asks a gate holds back. The gate opens before the
+// fake ends, which waits for what it holds.
+func startGated(t *testing.T) (*gate, *redistest.Fake) {
+	t.Helper()
 	g := &gate{open: make(chan struct{})}
-	t.Cleanup(g.release) // a held connection would keep the fake from ending
-	return g
+	f := redistest.StartFake(t, fakeAuthority(g.answer))
+	t.Cleanup(g.release)
+	return g, f
+}
+
+// fill has each pipeline hold one question.
+func (g *gate) fill(t *testing.T, r *Redis) []*asked {
+	t.Helper()
+	var qs []*asked
+	for i := range pipelines {
+		qs = append(qs, askMany(r, i, i+1)...)
+		await(t, leisure, "one more pipeline in flight", func() bool { return g.held.Load() == int64(i+1) })
+	}
+	return qs
 }
 
 func (g *gate) release() { g.once.Do(func() { close(g.open) }) }
@@ -73,13 +88,11 @@ func askMany(r *Redis, from, to int) []*asked {
 }
 
 func TestManyAsksFewPipelines(t *testing.T) {
-	g, s := newGate(t), &sizes{}
-	f := redistest.StartFake(t, fakeAuthority(g.answer))
+	s := &sizes{}
+	g, f := startGated(t)
 	r := reached(t, f.URL(), leisure)
 	r.o.Observe = s.observe
-
-	qs := askMany(r, 0, pipelines)
-	await(t, leisure, "each of the first asks in a pipeline of its own", func() bool { return g.held.Load() == pipelines })
+	qs := g.fill(t, r)
 	const later = 3*maxBatch + 50
 	qs = append(qs, askMany(r, pipelines, pipelines+later)...)
 	if n := g.most.Load(); n != pipelines {
@@ -128,15 +141,13 @@ func TestReplyBelongsToItsQuestion(t *testing.T) {
 // for a handshake, however many pipelines the first calls need.
 func TestPoolIsWarm(t *testing.T) {
 	for range 20 { // a pool that is warm by luck is cold some of the times
-		g := newGate(t)
-		f := redistest.StartFake(t, fakeAuthority(g.answer))
+		g, f := startGated(t)
 		r := reached(t, f.URL(), leisure)
 		accepted, greeted := f.Accepted(), f.Count("hello")
 		if accepted < pipelines || greeted < pipelines {
 			t.Fatalf("%d connections, %d greetings before the first ask, want %d", accepted, greeted, pipelines)
 		}
-		qs := askMany(r, 0, pipelines)
-		await(t, leisure, "all pipelines in flight", func() bool { return g.held.Load() == pipelines })
+		qs := g.fill(t, r)
 		if f.Accepted() != accepted || f.Count("hello") != greeted {
 			t.Fatalf("the first asks made %d connections and %d greetings", f.Accepted()-accepted, f.Count("hello")-greeted)
 		}
@@ -148,11 +159,9 @@ func TestPoolIsWarm(t *testing.T) {
 }
 
 func TestCloseWaitsForWhatIsInFlight(t *testing.T) {
-	g := newGate(t)
-	f := redistest.StartFake(t, fakeAuthority(g.answer))
+	g, f := startGated(t)
 	r := reached(t, f.URL(), leisure)
-	qs := askMany(r, 0, 200)
-	await(t, leisure, "all pipelines in flight", func() bool { return g.held.Load() == pipelines })
+	qs := append(g.fill(t, r), askMany(r, pipelines, 200)...)
 	closed := make(chan error)
 	go func() { closed <- r.Close() }()
 	await(t, leisure, "later asks are refused", func() bool {

@@ -321,7 +321,9 @@ func (r *Redis) warm(ctx context.Context) error {
 	}
 	errs := make(chan error, pipelines)
 	for range pipelines {
-		go func() { errs <- r.client.Ping(ctx).Err() }()
+		conn := r.client.Conn()
+		defer conn.Close() // not before all have answered: each is to be another
+		go func() { errs <- conn.Ping(ctx).Err() }()
 	}
 	var all error
 	for range pipelines {

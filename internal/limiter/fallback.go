@@ -71,24 +71,15 @@ func (l *Limiter) withoutRedis(now time.Duration, b *localcache.Bucket, q *queue
 		case !due(c):
 			return false
 		case c.to.Gone():
-			return true
 		case c.kind == resetting:
 			b.ResetLocal()
-			out.add(c, Decision{}, &Error{Unavailable, "Redis cannot be asked: only this host's limit was reset"})
-			return true
+			out.add(c, Decision{}, errResetHere)
 		case c.kind == acquiring && c.policy.Down.Mode != policy.DownLocal:
 			d, err := refuse(b, c)
 			out.add(c, d, err)
-			return true
-		}
-		d := l.localDesk(now, b, c.policy)
-		switch {
-		case c.kind == peeking:
-			out.add(c, d.seen(c.cost), nil)
-		case ahead == 0 && d.take(c.cost):
-			out.allow(c, &d)
 		default:
-			return l.hold(&d, c, &ahead, out)
+			d := l.localDesk(now, b, c.policy)
+			return l.serveCall(&d, c, true, &ahead, out)
 		}
 		return true
 	})

@@ -290,6 +290,27 @@ func TestWaiterThatLeavesFreesItsPlace(t *testing.T) {
 	}
 }
 
+func TestPeekAndResetDoNotWaitBehindWaiters(t *testing.T) {
+	r := newRig(t, false)
+	r.acquire("ten", "a", 10)
+	waiting := r.begin(r.l.Acquire, "ten", "a", 10, 5*time.Second)
+	r.pass(2 * time.Millisecond)
+	if d := r.peek("ten", "a"); d.Allowed || d.Source == FromFallback {
+		t.Errorf("peek: %+v", d)
+	}
+	if pending, err := r.l.Reset(r.now, &Call{Policy: []byte("ten"), Key: []byte("a")}, r, 1000); !pending || err != nil {
+		t.Fatal(pending, err)
+	}
+	began := r.now
+	r.end(1000)
+	if err := r.errors[1000]; err != nil || r.now-began > 10*time.Millisecond {
+		t.Errorf("reset: %v after %v", err, r.now-began)
+	}
+	if d := r.end(waiting); !d.Allowed || r.now-began > 50*time.Millisecond {
+		t.Errorf("the waiting call, after the reset: %+v after %v", d, r.now-began)
+	}
+}
+
 func TestLeaseAnswersFromMemory(t *testing.T) {
 	r := newRig(t, false)
 	for range 200 {

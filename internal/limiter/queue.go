@@ -39,9 +39,10 @@ type call struct {
 // queue holds calls in the order they came. It lives in its bucket and is guarded
 // by the same lock. A nil queue is empty.
 type queue struct {
-	calls []call
-	retry time.Duration // when parked calls try again; 0: not set
-	due   time.Duration // the earliest budget of all; 0: no calls
+	calls   []call
+	waiters int           // of calls, those that are parked
+	retry   time.Duration // when parked calls try again; 0: not set
+	due     time.Duration // the earliest budget of all; 0: no calls
 }
 
 func queueOf(b *localcache.Bucket) *queue {
@@ -50,17 +51,10 @@ func queueOf(b *localcache.Bucket) *queue {
 }
 
 // parked reports that a call waits for permits: no later one may go before it.
-func (q *queue) parked() bool {
-	if q == nil {
-		return false
-	}
-	for i := range q.calls {
-		if q.calls[i].parked {
-			return true
-		}
-	}
-	return false
-}
+func (q *queue) parked() bool { return q != nil && q.waiters > 0 }
+
+// unasked reports that a call waits for an answer.
+func (q *queue) unasked() bool { return q.waiters < len(q.calls) }
 
 func (q *queue) cost() int64 {
 	var sum int64
@@ -72,20 +66,22 @@ func (q *queue) cost() int64 {
 
 // sweep passes every call to f, in order, and keeps those for which it is false.
 func (q *queue) sweep(f func(*call) bool) {
-	kept := q.calls[:0]
-	q.due = 0
-	for i := range q.calls {
-		c := q.calls[i]
-		if f(&c) {
-			continue
-		}
-		kept = append(kept, c)
-		if q.due == 0 || c.budget < q.due {
-			q.due = c.budget
+	all := q.calls
+	q.calls, q.waiters, q.due = all[:0], 0, 0
+	for i := range all {
+		if c := all[i]; !f(&c) {
+			q.push(&c)
 		}
 	}
-	clear(q.calls[len(kept):])
-	q.calls = kept
+	clear(all[len(q.calls):])
+}
+
+func (q *queue) push(c *call) {
+	q.calls = append(q.calls, *c)
+	if c.parked {
+		q.waiters++
+	}
+	q.due = sooner(q.due, c.budget)
 }
 
 // want is what an ask for these calls is for.
@@ -120,10 +116,7 @@ func (l *Limiter) enqueue(b *localcache.Bucket, c *call) (*queue, *Error) {
 	if len(q.calls) >= maxWaiting {
 		return nil, &Error{Overloaded, "too many calls wait for this key"}
 	}
-	q.calls = append(q.calls, *c)
-	if q.due == 0 || c.budget < q.due {
-		q.due = c.budget
-	}
+	q.push(c)
 	return q, nil
 }
 
@@ -221,24 +214,27 @@ func (l *Limiter) granted(now time.Duration, b *localcache.Bucket, q *bucket.Que
 // to be asked for.
 func (l *Limiter) serve(d *desk, q *queue, last bool, out *replies) {
 	ahead := int64(0)
-	q.sweep(func(c *call) bool {
-		switch {
-		case c.to.Gone():
-		case c.kind == peeking && (c.asked || d.local()):
-			out.add(c, d.seen(c.cost), nil)
-		case c.kind == resetting && (c.asked || d.local()):
-			out.add(c, Decision{}, nil)
-		case c.kind != acquiring:
-			return false
-		case ahead == 0 && d.take(c.cost):
-			out.allow(c, d)
-		case !last && !c.parked:
-			return false
-		default:
-			return l.hold(d, c, &ahead, out)
-		}
-		return true
-	})
+	q.sweep(func(c *call) bool { return c.to.Gone() || l.serveCall(d, c, last, &ahead, out) })
+}
+
+// serveCall is serve for one call, behind the cost ahead of it. It is true when c
+// is answered.
+func (l *Limiter) serveCall(d *desk, c *call, last bool, ahead *int64, out *replies) bool {
+	switch {
+	case c.kind != acquiring && !c.asked && !d.local():
+		return false
+	case c.kind == peeking:
+		out.add(c, d.seen(c.cost), nil)
+	case c.kind == resetting:
+		out.add(c, Decision{}, nil)
+	case *ahead == 0 && d.take(c.cost):
+		out.allow(c, d)
+	case !last && !c.parked:
+		return false
+	default:
+		return l.hold(d, c, ahead, out)
+	}
+	return true
 }
 
 // hold keeps c parked behind the cost ahead of it, or denies it when its time will
@@ -275,14 +271,14 @@ func (l *Limiter) next(now time.Duration, b *localcache.Bucket) {
 }
 
 func (l *Limiter) nextFor(now time.Duration, b *localcache.Bucket, q *queue) {
-	head := &q.calls[0]
-	if !head.parked {
+	first := &q.calls[0]
+	if q.unasked() {
 		q.retry = 0
-		l.ask(now, b, q.want(!head.policy.Exact))
+		l.ask(now, b, q.want(!first.policy.Exact))
 		return
 	}
-	d := l.deskFor(now, b, head.policy)
-	q.retry = now + max(time.Millisecond, d.wait(head.cost))
+	d := l.deskFor(now, b, first.policy)
+	q.retry = now + max(time.Millisecond, d.wait(first.cost))
 }
 
 // deskFor returns the desk that serves b's calls now.
