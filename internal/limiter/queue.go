@@ -69,8 +69,8 @@ func (q *queue) sweep(f func(*call) bool) {
 	all := q.calls
 	q.calls, q.waiters, q.due = all[:0], 0, 0
 	for i := range all {
-		if c := all[i]; !f(&c) {
-			q.push(&c)
+		if c := &all[i]; !f(c) {
+			q.push(c)
 		}
 	}
 	clear(all[len(q.calls):])
