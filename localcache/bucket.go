@@ -283,7 +283,7 @@ func (b *Bucket) Ask(now time.Duration, w Want) bucket.Ask {
 	if b.lastAsk > 0 {
 		a.Since = (now - b.lastAsk).Seconds()
 	}
-	b.arrived, b.refund, b.lastAsk, b.Asking, b.Idle = 0, 0, now, true, 0
+	b.arrived, b.refund, b.debit, b.lastAsk, b.Asking, b.Idle = 0, 0, 0, now, true, 0
 	b.asks++
 	return a
 }
@@ -302,7 +302,6 @@ func (b *Bucket) rateNow(now time.Duration) float64 {
 func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.Grant, jitter float64) {
 	a := &q.Ask
 	b.Asking, b.local = false, nil
-	b.debit -= a.Debit
 	returned := a.Return
 	if g.Void {
 		b.permits, b.recorded, returned = 0, 0, 0
@@ -351,11 +350,10 @@ func (b *Bucket) Settle(left int64) {
 	}
 }
 
-// Lost takes in that the outcome of the ask a is unknown. It is not reported
+// Lost takes in that the outcome of the ask is unknown. What it said is not reported
 // again, debit included: it may have been paid.
-func (b *Bucket) Lost(a *bucket.Ask) {
+func (b *Bucket) Lost() {
 	b.Asking, b.orphan = false, true
-	b.debit -= a.Debit
 }
 
 // Refused takes in that the ask a did not run: all it reported is still so.
@@ -363,6 +361,7 @@ func (b *Bucket) Refused(a *bucket.Ask) {
 	b.Asking = false
 	b.permits += a.Return
 	b.refund += a.Refund
+	b.debit += a.Debit
 	b.arrived += a.Arrived
 }
 

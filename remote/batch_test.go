@@ -108,7 +108,7 @@ func TestManyAsksFewPipelines(t *testing.T) {
 	if n := g.most.Load(); n != pipelines {
 		t.Errorf("%d pipelines in flight at most, want %d", n, pipelines)
 	}
-	want := fmt.Sprint([]int{1, 1, 1, 1, 1, 1, 50, maxBatch, maxBatch, maxBatch})
+	want := fmt.Sprint(append(slices.Repeat([]int{1}, pipelines), 50, maxBatch, maxBatch, maxBatch))
 	await(t, leisure, "pipelines of "+want, func() bool { return fmt.Sprint(s.sorted()) == want })
 	if got := r.Scripts(); got != pipelines+later {
 		t.Errorf("Scripts is %d, want %d", got, pipelines+later)

@@ -24,7 +24,8 @@ type faultKind uint8
 const (
 	transient faultKind = iota
 	permanent
-	ofBucket // of one key alone
+	ofBucket     // of one key alone
+	ofConnection // of one connection among others that work
 )
 
 // fault is what an error says of Redis.
@@ -125,12 +126,9 @@ func (r *Redis) Status() Status {
 func classify(err error, prefix string) fault {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
-		return ofConnection(err)
+		return withoutReply(err)
 	}
-	text := strings.TrimPrefix(reply.Error(), "-")
-	if inner := strings.Index(text, ": -"); strings.HasPrefix(text, "ERR Error running script") && inner > 0 {
-		text = text[inner+3:] // as Redis before 7 wraps it
-	}
+	text := ofScript(strings.TrimPrefix(reply.Error(), "-"))
 	for _, known := range replies {
 		if strings.HasPrefix(text, known.prefix) {
 			return fault{kind: known.kind, reason: firstLine(text), mend: strings.ReplaceAll(known.mend, "PREFIX", prefix)}
@@ -138,6 +136,22 @@ func classify(err error, prefix string) fault {
 	}
 	return fault{kind: permanent, reason: firstLine(text), mend: "the lease script failed: see docs/operations.md, or report it"}
 }
+
+// ofScript takes off what Redis before 7 puts before an error raised in a script:
+// "ERR Error running script (call to f_SHA): @user_script:9: @user_script: 9: -".
+func ofScript(text string) string {
+	if !strings.HasPrefix(text, "ERR Error running script") {
+		return text
+	}
+	_, place, found := strings.Cut(text, "@user_script:")
+	for found {
+		_, text, _ = strings.Cut(place, ": ")
+		place, found = strings.CutPrefix(text, "@user_script:")
+	}
+	return strings.TrimPrefix(text, "-")
+}
+
+const rights = "the user lacks rights: ACL SETUSER name ~{PREFIX:* +evalsha +script|load +get +set +time +ping +hello +select"
 
 var replies = []struct {
 	prefix string
@@ -151,7 +165,9 @@ var replies = []struct {
 	{"WRONGPASS", permanent, "the user or password is wrong: mend redis.username and redis.password_file, or redis.url"},
 	{"ERR AUTH", permanent, "Redis has no password set: take it out of redis.url and redis.password_file"},
 	{"ERR invalid password", permanent, "the password is wrong: mend redis.password_file or redis.url"},
-	{"NOPERM", permanent, "the user lacks rights: ACL SETUSER name ~{PREFIX:* +evalsha +script|load +get +set +time +ping +hello +select"},
+	{"NOPERM", permanent, rights},
+	{"ERR The user executing the script", permanent, rights}, // Redis 7.0
+	{"The user executing the script", permanent, rights},     // before
 	{"OOM", permanent, "Redis is out of memory: raise its maxmemory, or give the limiter a Redis of its own"},
 	{"MISCONF", permanent, "Redis cannot write its disk and refuses writes: see its log"},
 	{"ERR DB index", permanent, "redis.url names a database that Redis does not have"},
@@ -159,13 +175,13 @@ var replies = []struct {
 	{"FOREIGN", ofBucket, "another application or version uses the key: delete it, or choose another redis.key_prefix"},
 }
 
-// ofConnection judges an error that is no reply of Redis. Only what failed before
+// withoutReply judges an error that is no reply of Redis. Only what failed before
 // a byte was sent is sure not to have run.
-func ofConnection(err error) fault {
+func withoutReply(err error) fault {
 	f := fault{kind: transient, lost: true, reason: firstLine(err.Error())}
 	var op *net.OpError
 	switch {
-	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrClosed):
+	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		f.lost = false
 	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &op) && op.Timeout():
 		f.reason = "no answer in time"

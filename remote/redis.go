@@ -28,8 +28,8 @@ var leaseScript string
 
 const (
 	format     = "v1" // of what is stored; part of every key
-	pipelines  = 6    // in flight at once
-	maxBatch   = 128  // scripts in one pipeline: 1 ms of Redis at most
+	pipelines  = 4    // in flight at once
+	maxBatch   = 64   // scripts in one pipeline: about 1 ms of Redis
 	patience   = time.Second
 	firstProbe = 100 * time.Millisecond
 	probeEvery = 500 * time.Millisecond
@@ -57,6 +57,7 @@ type Redis struct {
 	o       Options
 	sha     string
 	scripts atomic.Uint64
+	heard   atomic.Int64 // Unix ns when Redis last answered a script
 	health  health
 	work    sync.WaitGroup
 
@@ -92,7 +93,7 @@ func Open(o Options) (*Redis, error) {
 func options(o Options) (*redis.Options, error) {
 	c, err := redis.ParseURL(o.URL)
 	if err != nil {
-		return nil, fmt.Errorf("redis.url: %w", hideURL(err, o.URL))
+		return nil, errBadURL // what the library says of it may hold the password
 	}
 	if o.Username != "" {
 		c.Username = o.Username
@@ -114,9 +115,8 @@ func options(o Options) (*redis.Options, error) {
 	return c, nil
 }
 
-func hideURL(err error, url string) error {
-	return errors.New(strings.ReplaceAll(err.Error(), url, "(the URL)"))
-}
+var errBadURL = errors.New("redis.url cannot be read: write redis://user:password@host:port/0, rediss:// (TLS) or unix:///path/to.sock?db=0; " +
+	"a special character in a password is written %XX")
 
 // Reachable reports whether Redis answered last.
 func (r *Redis) Reachable() bool { return r.health.up.Load() }
@@ -212,14 +212,26 @@ func (r *Redis) exec(ctx context.Context, batch []*bucket.Question, last bool) (
 		reply, err := commands[i].Text()
 		switch {
 		case err == nil:
+			r.heard.Store(time.Now().UnixNano())
 			r.grant(q, reply)
 		case redis.HasErrorPrefix(err, "NOSCRIPT") && !last:
 			missing = append(missing, q)
 		default:
-			r.refuse(q, err, classify(err, r.o.Prefix))
+			r.refuse(q, err, r.judge(err, started))
 		}
 	}
 	return missing
+}
+
+// judge is classify for a pipeline that was started then. A connection that fails
+// while others are answered says nothing of Redis: it was slow for one pipeline, or
+// the connection was cut.
+func (r *Redis) judge(err error, started time.Time) fault {
+	f := classify(err, r.o.Prefix)
+	if f.lost && r.heard.Load() > started.UnixNano() {
+		f.kind = ofConnection
+	}
+	return f
 }
 
 func (r *Redis) grant(q *bucket.Question, reply string) {
@@ -234,9 +246,10 @@ func (r *Redis) grant(q *bucket.Question, reply string) {
 
 // refuse answers q with err, and takes in what it says of Redis.
 func (r *Redis) refuse(q *bucket.Question, err error, f fault) {
-	if f.kind == ofBucket {
+	switch f.kind {
+	case ofBucket:
 		r.health.bucketFault(r.key(q.Policy, q.Key), f)
-	} else {
+	case transient, permanent:
 		r.health.fail(f)
 	}
 	outcome := bucket.ErrRefused
