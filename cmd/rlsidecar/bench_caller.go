@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"rlsidecar/internal/server"
 	"rlsidecar/protocol"
 )
 
@@ -118,30 +119,48 @@ func (c *caller) flush() error {
 	return err
 }
 
-// read takes the replies that one read brings; free is told whose they are.
-func (c *caller) read(free func(id uint32)) (now int64, err error) {
-	n, err := c.nc.Read(c.in[c.filled:])
-	now = c.now()
-	c.filled += n
-	used := 0
-	for err == nil || n > 0 {
-		size, bad := c.scan.Next(c.in[used:c.filled])
-		if bad == nil && size > 0 {
-			bad = c.took(now, c.in[used:used+size], free)
-			used += size
+// read takes replies as they come until then, which is called after each read with
+// the time of it, fails; free is told whose the replies are.
+func (c *caller) read(free func(id uint32), then func(now int64) error) error {
+	var failure error
+	err := server.ReadAll(c.nc, func() []byte { return c.in[c.filled:] }, func(n int) bool {
+		c.filled += n
+		now := c.now()
+		if failure = c.replies(now, free); failure == nil {
+			failure = then(now)
 		}
-		if bad != nil {
-			return now, fmt.Errorf("unreadable reply: %w", bad)
+		return failure == nil
+	})
+	switch failure {
+	case nil:
+		return err
+	case errDone:
+		return nil
+	}
+	return failure
+}
+
+// replies takes the whole replies that have been read.
+func (c *caller) replies(now int64, free func(id uint32)) error {
+	used := 0
+	for {
+		size, err := c.scan.Next(c.in[used:c.filled])
+		if err == nil && size > 0 {
+			err = c.took(now, c.in[used:used+size], free)
+		}
+		if err != nil {
+			return fmt.Errorf("unreadable reply: %w", err)
 		}
 		if size == 0 {
 			break
 		}
+		used += size
 	}
 	if used == 0 && c.filled == len(c.in) {
-		return now, fmt.Errorf("reply of more than %d bytes", len(c.in))
+		return fmt.Errorf("reply of more than %d bytes", len(c.in))
 	}
 	c.filled = copy(c.in, c.in[used:c.filled])
-	return now, err
+	return nil
 }
 
 func (c *caller) took(now int64, frame []byte, free func(id uint32)) error {
@@ -204,26 +223,30 @@ func (c *caller) unpaced() error {
 	for id := range c.calls {
 		c.free = append(c.free, uint32(id))
 	}
-	free := func(id uint32) { c.free = append(c.free, id) }
-	now := int64(0)
-	for !c.over(now) || len(c.free) < len(c.calls) {
-		if !c.over(now) && len(c.free) > 0 {
-			from := c.now()
-			for _, id := range c.free {
-				c.begin(id, from)
-			}
-			c.free = c.free[:0]
-			if err := c.flush(); err != nil {
-				return err
-			}
-		}
-		var err error
-		if now, err = c.read(free); err != nil {
-			return err
-		}
+	if err := c.again(0); err != nil {
+		return err
 	}
-	return nil
+	return c.read(func(id uint32) { c.free = append(c.free, id) }, c.again)
 }
+
+// again makes a call for each that was answered, until the trial is over.
+func (c *caller) again(now int64) error {
+	if c.over(now) {
+		if len(c.free) == len(c.calls) {
+			return errDone
+		}
+		return nil
+	}
+	from := c.now()
+	for _, id := range c.free {
+		c.begin(id, from)
+	}
+	c.free = c.free[:0]
+	return c.flush()
+}
+
+// errDone ends the reading of an unpaced caller.
+var errDone = errors.New("all calls are answered")
 
 func (c *caller) paced() error {
 	wrote := make(chan error, 1)
@@ -231,10 +254,7 @@ func (c *caller) paced() error {
 		wrote <- c.write()
 		c.nc.Close()
 	}()
-	var err error
-	for err == nil {
-		_, err = c.read(func(id uint32) { c.idle <- id })
-	}
+	err := c.read(func(id uint32) { c.idle <- id }, func(int64) error { return nil })
 	close(c.broken)
 	if werr := <-wrote; werr != errSilent {
 		return werr

@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 type conn struct {
@@ -22,7 +20,6 @@ type conn struct {
 	server *Server
 	peer   peer
 	in     inbox
-	failed error         // of readable
 	bytes  atomic.Uint64 // read
 	writes outbox        // session.out
 }
@@ -41,51 +38,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 func (c *conn) run() {
 	defer c.end()
 	c.peer = peerOf(c.nc)
-	if err := c.readAll(); err != nil {
-		c.logRead(err)
-	}
-}
-
-// readAll reads and answers until the peer ends or the connection is to be closed.
-func (c *conn) readAll() error {
-	if socket, ok := c.nc.(syscall.Conn); ok {
-		raw, err := socket.SyscallConn()
-		if err != nil {
-			return err
-		}
-		return errors.Join(raw.Read(c.readable), c.failed)
-	}
-	for {
-		n, err := c.nc.Read(c.in.room())
-		if n > 0 && !c.took(n) || err != nil {
-			return err
-		}
-	}
-}
-
-// readable reads what there is and answers it; it is false when there may be more
-// later. A read that does not fill its buffer has emptied the socket, and what
-// comes after it wakes the connection anew: so the read that would find nothing,
-// one in three system calls of a connection that is asked one call at a time, is
-// left out.
-func (c *conn) readable(fd uintptr) (done bool) {
-	for {
-		room := c.in.room()
-		n, err := unix.Read(int(fd), room)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err == unix.EAGAIN:
-			return false
-		case err != nil:
-			c.failed = os.NewSyscallError("read", err)
-			return true
-		case n == 0 || !c.took(n):
-			return true
-		case n < len(room):
-			return false
-		}
-	}
+	c.logRead(ReadAll(c.nc, c.in.room, c.took))
 }
 
 // took answers n bytes more; it is false when the connection is to be closed.
@@ -159,6 +112,9 @@ func (c *conn) blame() {
 
 // logRead says nothing of the ways in which connections usually end.
 func (c *conn) logRead(err error) {
+	if err == nil {
+		return
+	}
 	for _, usual := range []error{io.EOF, io.ErrClosedPipe, net.ErrClosed, os.ErrDeadlineExceeded, syscall.ECONNRESET} {
 		if errors.Is(err, usual) {
 			return
