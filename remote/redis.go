@@ -109,7 +109,8 @@ func options(o Options) (*redis.Options, error) {
 	c.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	c.MaxRetries, c.DialerRetries = -1, 1
 	c.ContextTimeoutEnabled = true
-	c.DialTimeout, c.ReadTimeout, c.WriteTimeout, c.PoolTimeout = patience, patience, patience, o.Timeout
+	c.DialTimeout, c.PoolTimeout = patience, o.Timeout
+	c.ReadTimeout, c.WriteTimeout = max(patience, o.Timeout), max(patience, o.Timeout)
 	c.PoolSize, c.MaxActiveConns, c.PipelinePoolSize = pipelines+1, pipelines+1, -1
 	c.ReadBufferSize, c.WriteBufferSize = 32<<10, 32<<10
 	return c, nil
@@ -351,8 +352,18 @@ func (r *Redis) Close() error {
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
-	r.work.Wait()
-	return r.client.Close()
+	ended := make(chan struct{})
+	go func() {
+		r.work.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(patience): // redis.timeout may be long: break the connections
+	}
+	err := r.client.Close()
+	<-ended
+	return err
 }
 
 // Scripts returns how many scripts were sent since the start.

@@ -26,7 +26,7 @@ import (
 
 const (
 	defaultConfig = "/etc/rlsidecar/rlsidecar.yaml"
-	drainTime     = 4 * time.Second
+	drainTime     = 3 * time.Second // of the 5 s that ending may take
 )
 
 type serveFlags struct {

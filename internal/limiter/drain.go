@@ -20,10 +20,16 @@ func (l *Limiter) evicted(b *localcache.Bucket) {
 }
 
 // Drain ends the limiter's work: new calls get ShuttingDown, those that wait are
-// answered, leases go back to Redis. It returns when that is done, or when ctx
-// ends with an error that says what was left. Run must go on meanwhile.
+// answered, leases go back to Redis. It returns when that is done, or, with an
+// error that says what was left, after three quarters of the time that ctx has: what
+// waits for Redis is then answered without it. Run must go on meanwhile.
 func (l *Limiter) Drain(ctx context.Context) error {
 	l.draining.Store(true)
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)*3/4)
+		defer cancel()
+	}
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -33,10 +39,23 @@ func (l *Limiter) Drain(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
+			l.answerAll()
 			return fmt.Errorf("%d leases not given back: they end by themselves in 2 s", left)
 		case <-tick.C:
 		}
 	}
+}
+
+// answerAll answers every call that waits from the fallback.
+func (l *Limiter) answerAll() {
+	now := l.clock()
+	var out replies
+	l.cache.Each(func(b *localcache.Bucket) {
+		if q := queueOf(b); q != nil {
+			l.withoutRedis(now, b, q, func(*call) bool { return true }, &out)
+		}
+	})
+	out.deliver(l)
 }
 
 // Draining reports that Drain was called.

@@ -530,6 +530,23 @@ func TestDrainGivesLeasesBack(t *testing.T) {
 	}
 }
 
+func TestDrainAnswersWhatRedisDoesNot(t *testing.T) {
+	r := newRig(t, false)
+	r.delay = time.Hour
+	waiting := r.begin(r.l.Acquire, "ten", "a", 1, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := r.l.Drain(ctx); err == nil {
+		t.Error("nobody is told of what was left")
+	}
+	if ctx.Err() != nil {
+		t.Error("no time is left to send the answers")
+	}
+	if d, ok := r.decisions[waiting]; !ok || d.Source != FromFallback {
+		t.Errorf("the waiting call: %+v, answered %v", d, ok)
+	}
+}
+
 func TestEvictedBucketsGiveBack(t *testing.T) {
 	r := newRig(t, false)
 	r.l = New(parse(t, rigPolicies), Options{Redis: r, MaxBuckets: 64, Clock: func() time.Duration { return r.now }})
