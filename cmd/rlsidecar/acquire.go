@@ -27,8 +27,14 @@ func (a *asking) flags(f *flag.FlagSet) {
 	f.DurationVar(&a.timeout, "timeout", time.Second, "how long to wait for the agent, beyond --wait")
 }
 
-func (a *asking) client() (*rlsidecar.Client, error) {
-	return rlsidecar.New(a.address, rlsidecar.WithTimeout(a.timeout))
+// open returns a client, and the limit that policy stands for.
+func (a *asking) open(policy string) (*rlsidecar.Client, rlsidecar.Limit, error) {
+	limit, err := rlsidecar.ParseLimit(policy)
+	if err != nil {
+		return nil, limit, err
+	}
+	client, err := rlsidecar.New(a.address, rlsidecar.WithTimeout(a.timeout))
+	return client, limit, err
 }
 
 func acquire(args []string, out, errs io.Writer) int {
@@ -43,11 +49,7 @@ func acquire(args []string, out, errs io.Writer) int {
 	if !ok {
 		return status
 	}
-	limit, err := rlsidecar.ParseLimit(rest[0])
-	if err != nil {
-		return complain(errs, "acquire", err)
-	}
-	client, err := a.client()
+	client, limit, err := a.open(rest[0])
 	if err != nil {
 		return complain(errs, "acquire", err)
 	}
@@ -106,11 +108,7 @@ func explain(args []string, out, errs io.Writer) int {
 	if !ok {
 		return status
 	}
-	limit, err := rlsidecar.ParseLimit(rest[0])
-	if err != nil {
-		return complain(errs, "explain", err)
-	}
-	client, err := a.client()
+	client, limit, err := a.open(rest[0])
 	if err != nil {
 		return complain(errs, "explain", err)
 	}

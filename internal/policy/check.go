@@ -1,6 +1,6 @@
-package policy
-
 // Reading typed values out of the tree, and collecting what is wrong with them.
+
+package policy
 
 import (
 	"fmt"

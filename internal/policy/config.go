@@ -1,6 +1,6 @@
-package policy
-
 // The whole configuration file as Go values, with its defaults.
+
+package policy
 
 import (
 	"crypto/sha256"

@@ -1,6 +1,6 @@
-package policy
-
 // What is wrong with a file, where, and what was probably meant.
+
+package policy
 
 import (
 	"cmp"

@@ -1,6 +1,6 @@
-package policy
-
 // Which entry of a list a key meets: exact text, glob, address or network.
+
+package policy
 
 import (
 	"bytes"

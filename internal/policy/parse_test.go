@@ -1,7 +1,7 @@
-package policy
-
 // The files of testdata: good ones against the table they give, bad ones against
 // every message. `go test -update` writes what is expected anew; read the diff.
+
+package policy
 
 import (
 	"errors"

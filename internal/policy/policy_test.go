@@ -1,6 +1,6 @@
-package policy
-
 // What a policy makes of a key, a Set of a name, and what neither may allocate.
+
+package policy
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
-package policy
-
 // The top level of the file: what each field may hold.
+
+package policy
 
 import (
 	"errors"

@@ -1,7 +1,7 @@
-package policy
-
 // The policies part of the file. A new field of a policy is one more entry in
 // checker.policy.
+
+package policy
 
 import (
 	"cmp"

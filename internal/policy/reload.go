@@ -1,6 +1,6 @@
-package policy
-
 // Following the file while the agent runs.
+
+package policy
 
 import (
 	"context"

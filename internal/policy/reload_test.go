@@ -1,6 +1,6 @@
-package policy
-
 // Reload with real files, replaced in every way editors and deployments do it.
+
+package policy
 
 import (
 	"bytes"

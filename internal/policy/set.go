@@ -1,6 +1,6 @@
-package policy
-
 // The policies in force, found by name or made from a caller's own limit.
+
+package policy
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
-package policy
-
 // The configuration as a table for people, as `rlsidecar check` prints it.
+
+package policy
 
 import (
 	"fmt"

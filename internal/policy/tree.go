@@ -1,7 +1,7 @@
-package policy
-
 // YAML text into a plain tree with positions. All that is known of the YAML
 // library is in this file.
+
+package policy
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
-package policy
-
 // How limits and times are written: 5/minute, 1_000/250ms, 20ms.
+
+package policy
 
 import (
 	"errors"

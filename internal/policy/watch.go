@@ -1,6 +1,6 @@
-package policy
-
 // Events of the folders a file lives in.
+
+package policy
 
 import (
 	"log/slog"

@@ -1,7 +1,7 @@
-package redistest
-
 // A server that answers by script, for what no real server does on command: losing
 // one reply out of three, saying LOADING once, counting what arrives.
+
+package redistest
 
 import (
 	"bufio"

@@ -1,3 +1,5 @@
+// The scripted server: what it counts, and each way of not answering.
+
 package redistest
 
 import (

@@ -1,7 +1,7 @@
-package redistest
-
 // What Linux offers to be sure about a child process: that it can't outlive the
 // tests, and that it has really stopped.
+
+package redistest
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
-package redistest
-
 // Network faults between the agent and a real server, to be switched while both run.
+
+package redistest
 
 import (
 	"bytes"

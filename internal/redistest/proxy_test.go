@@ -1,3 +1,5 @@
+// Each fault of the proxy, between a plain connection and a real server.
+
 package redistest
 
 import (

@@ -1,7 +1,7 @@
-package redistest
-
 // Shared by the tests of this package, which use what it offers the way other
 // packages do: a real server, real connections, and a deadline on everything.
+
+package redistest
 
 import (
 	"bufio"

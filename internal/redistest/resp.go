@@ -1,7 +1,7 @@
-package redistest
-
 // The little of the Redis wire format that Server.Do and Fake need. It shares no
 // code with the client library, so that a fault of the library can't hide itself.
+
+package redistest
 
 import (
 	"bufio"

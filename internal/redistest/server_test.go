@@ -1,3 +1,5 @@
+// A real server started, stopped, killed, paused and restarted.
+
 package redistest
 
 import (

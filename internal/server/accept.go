@@ -1,4 +1,5 @@
 // This file accepts connections, and keeps account of those that are open.
+
 package server
 
 import (

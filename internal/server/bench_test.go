@@ -1,5 +1,6 @@
 // Benchmarks of the socket against a bare echo server, the cost nobody can go
 // below with a goroutine per connection.
+
 package server
 
 import (

@@ -1,5 +1,6 @@
 // This file is one connection's loop: read what is there, answer every whole
 // message, write once.
+
 package server
 
 import (

@@ -1,4 +1,5 @@
 // Tests of connections over real sockets.
+
 package server
 
 import (

@@ -1,5 +1,6 @@
 // What the tests of this package share: a Decider that does as it is told, and
 // a client that speaks bytes.
+
 package server
 
 import (

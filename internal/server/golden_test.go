@@ -1,4 +1,5 @@
 // Tests of the whole contract's examples, as an agent must take them.
+
 package server
 
 import (

@@ -1,5 +1,6 @@
 // This file is the read side's buffer: it grows with the bytes that arrive, not
 // with what they announce.
+
 package server
 
 import "rlsidecar/protocol"

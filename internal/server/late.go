@@ -1,5 +1,6 @@
 // This file receives the answers of calls that were pending, from whichever
 // goroutine has them. A replier's type is the form of the reply.
+
 package server
 
 import (

@@ -1,5 +1,6 @@
 // This file puts the agent's socket into the file system, and takes it away
 // again, without ever stealing the place of an agent that still serves.
+
 package server
 
 import (

@@ -1,4 +1,5 @@
 // Tests of the socket in the file system.
+
 package server
 
 import (

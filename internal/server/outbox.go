@@ -1,4 +1,5 @@
 // This file is the write side of a connection: the one place that writes.
+
 package server
 
 import (

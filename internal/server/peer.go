@@ -1,4 +1,5 @@
 // This file tells who is at the other end of a connection.
+
 package server
 
 import (

@@ -1,4 +1,5 @@
 // This file reads sockets with one system call less than net.Conn.Read needs.
+
 package server
 
 import (

@@ -1,4 +1,5 @@
 // This file is the Server: what it is told, what it counts, what it watches.
+
 package server
 
 import (

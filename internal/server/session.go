@@ -1,5 +1,6 @@
 // This file turns the messages of one connection into calls and their answers
 // into replies. It does no I/O: any loop that has bytes can run it.
+
 package server
 
 import (

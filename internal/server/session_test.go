@@ -1,4 +1,5 @@
 // Tests of frame processing, without I/O.
+
 package server
 
 import (

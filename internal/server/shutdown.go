@@ -1,5 +1,6 @@
 // This file is how the server ends: the place is freed for a new agent first,
 // and nobody who waits for an answer goes without.
+
 package server
 
 import (

@@ -1,4 +1,5 @@
 // Tests of the end: nobody goes unanswered, nothing is left.
+
 package server
 
 import (

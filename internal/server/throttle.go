@@ -1,5 +1,6 @@
 // This file is the method throttle: the limiter spoken to in the words of
 // redis-cell's CL.THROTTLE.
+
 package server
 
 import (

@@ -1,4 +1,5 @@
 // This file translates between the limiter's values and the wire's.
+
 package server
 
 import (
