@@ -44,7 +44,7 @@ type Bucket struct {
 	Alarm   time.Duration // when somebody wakes for it; 0: nobody does
 	Idle    time.Duration // when what is left of the lease is looked at again; 0: no lease
 	NextAsk time.Duration // no background ask before
-	Cut     time.Duration // no ask at all before: the last one failed
+	Cut     time.Duration // no ask at all before: the authority refuses this bucket
 	Waiting any           // the calls that wait for it, kept here by the limiter
 
 	shard *Shard

@@ -5,7 +5,6 @@
 package remote
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -32,6 +31,7 @@ const (
 type fault struct {
 	kind   faultKind
 	lost   bool // the script may have run
+	silent bool // nothing was heard: it may be this host or one connection
 	reason string
 	mend   string
 }
@@ -178,12 +178,17 @@ var replies = []struct {
 // withoutReply judges an error that is no reply of Redis. Only what failed before
 // a byte was sent is sure not to have run.
 func withoutReply(err error) fault {
-	f := fault{kind: transient, lost: true, reason: firstLine(err.Error())}
-	var op *net.OpError
+	f := fault{kind: transient, lost: true, silent: true, reason: firstLine(err.Error())}
+	var (
+		op   *net.OpError
+		late net.Error
+	)
 	switch {
-	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
+	case errors.As(err, &op) && op.Op == "dial":
+		f.lost, f.silent = false, op.Timeout()
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		f.lost = false
-	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &op) && op.Timeout():
+	case errors.As(err, &late) && late.Timeout():
 		f.reason = "no answer in time"
 	case errors.Is(err, io.EOF):
 		f.reason = "the connection was closed"

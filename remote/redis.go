@@ -30,6 +30,7 @@ const (
 	format     = "v1" // of what is stored; part of every key
 	pipelines  = 4    // in flight at once
 	maxBatch   = 64   // scripts in one pipeline: about 1 ms of Redis
+	silence    = 3    // times the time-out that a busy Redis may say nothing
 	patience   = time.Second
 	firstProbe = 100 * time.Millisecond
 	probeEvery = 500 * time.Millisecond
@@ -218,18 +219,18 @@ func (r *Redis) exec(ctx context.Context, batch []*bucket.Question, last bool) (
 		case redis.HasErrorPrefix(err, "NOSCRIPT") && !last:
 			missing = append(missing, q)
 		default:
-			r.refuse(q, err, r.judge(err, started))
+			r.refuse(q, err, r.judge(err))
 		}
 	}
 	return missing
 }
 
-// judge is classify for a pipeline that was started then. A connection that fails
-// while others are answered says nothing of Redis: it was slow for one pipeline, or
-// the connection was cut.
-func (r *Redis) judge(err error, started time.Time) fault {
+// judge is classify for a pipeline. One that fails while others are answered says
+// nothing of Redis: its connection was cut, or this host was too busy to read the
+// reply in time. Redis is given up when it has been silent for longer.
+func (r *Redis) judge(err error) fault {
 	f := classify(err, r.o.Prefix)
-	if f.lost && r.heard.Load() > started.UnixNano() {
+	if f.silent && time.Now().UnixNano()-r.heard.Load() < int64(silence*r.o.Timeout) {
 		f.kind = ofConnection
 	}
 	return f

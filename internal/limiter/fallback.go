@@ -57,7 +57,6 @@ func refuse(b *localcache.Bucket, c *call) (Decision, *Error) {
 
 // failed answers all calls of b after an ask that brought no grant.
 func (l *Limiter) failed(now time.Duration, b *localcache.Bucket, out *replies) {
-	b.Cut = now + time.Duration((0.75+0.5*l.jitter())*float64(250*time.Millisecond))
 	if q := queueOf(b); q != nil {
 		l.withoutRedis(now, b, q, func(*call) bool { return true }, out)
 	}

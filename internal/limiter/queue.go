@@ -11,8 +11,10 @@ import (
 	"rlsidecar/localcache"
 )
 
-// maxWaiting bounds the calls that wait for one bucket.
-const maxWaiting = 10_000
+const (
+	maxWaiting = 10_000 // calls for one bucket
+	refusedFor = 250 * time.Millisecond
+)
 
 type kind uint8
 
@@ -189,6 +191,9 @@ func (a asking) answer(q *bucket.Question, g bucket.Grant, err error) {
 		l.failed(now, b, &out)
 	default:
 		b.Refused(&q.Ask)
+		if l.redis.Reachable() { // it is this bucket that was refused
+			b.Cut = now + time.Duration((0.75+0.5*l.jitter())*float64(refusedFor))
+		}
 		l.failed(now, b, &out)
 	}
 	l.next(now, b)
