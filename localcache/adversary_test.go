@@ -202,7 +202,7 @@ func (a *adversary) execute(l *letter) {
 		panic("l + o exceeds B")
 	}
 	if a.rng.IntN(20) == 0 { // the reply is lost
-		l.h.b.Lost()
+		l.h.b.Lost(&l.q.Ask)
 		return
 	}
 	l.grant, l.due = &g, a.now+a.delay()

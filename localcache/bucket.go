@@ -112,11 +112,12 @@ func (b *Bucket) Take(now time.Duration, cost int64) bool {
 	return true
 }
 
-// PutBack returns permits taken at asks, unless the lease was reported since: they
-// are then a refund, and PutBack is false.
+// PutBack returns permits taken at asks to the lease. It is false, and they are a
+// refund, when the lease was reported since, has ended, or would hold more than is
+// recorded of it: direct permits never were part of it.
 func (b *Bucket) PutBack(now time.Duration, cost int64, asks uint32) bool {
 	b.expire(now)
-	if b.asks != asks || b.recorded == 0 || now >= b.end {
+	if b.asks != asks || b.permits+cost > b.recorded || now >= b.end {
 		return false
 	}
 	b.permits += cost
@@ -135,9 +136,14 @@ func (b *Bucket) Permits(now time.Duration) int64 {
 
 func (b *Bucket) expire(now time.Duration) {
 	if b.permits > 0 && now >= b.end {
-		b.shard.counts.Expired += uint64(b.permits)
-		b.permits = 0
+		b.drop(b.permits)
 	}
+}
+
+// drop lets permits go unused.
+func (b *Bucket) drop(permits int64) {
+	b.permits -= permits
+	b.shard.counts.Expired += uint64(permits)
 }
 
 // Low reports that the lease will soon be spent at the demand there is: time to
@@ -262,6 +268,7 @@ func (b *Bucket) Ask(now time.Duration, w Want) bucket.Ask {
 	b.expire(now)
 	b.demand.fold(now)
 	if b.orphan {
+		b.drop(b.permits)
 		b.lease = lease{asks: b.asks}
 	}
 	rate := b.rateNow(now)
@@ -303,13 +310,13 @@ func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.
 	a := &q.Ask
 	b.Asking, b.local = false, nil
 	returned := a.Return
+	b.recorded = a.Keep + g.Permits - g.Direct
 	if g.Void {
-		b.permits, b.recorded, returned = 0, 0, 0
-	} else {
-		b.recorded = a.Keep
+		b.drop(b.permits)
+		b.shard.counts.Expired += uint64(returned)
+		b.recorded, returned = g.Permits-g.Direct, 0
 	}
 	b.permits += g.Permits
-	b.recorded += g.Permits - g.Direct
 	b.epoch, b.slot, b.end = g.Epoch, g.Slot, sent+leaseLife
 	b.remember(sent, g)
 	b.share.granted(now, float64(g.Permits-returned), g.Granted)
@@ -343,17 +350,17 @@ func (b *Bucket) remember(sent time.Duration, g *bucket.Grant) {
 // Settle ends the use of direct permits, of which so many are left: they pay what
 // was admitted locally for calls that could not wait, or are dropped.
 func (b *Bucket) Settle(left int64) {
-	left = min(left, b.permits)
-	if left > 0 {
-		b.permits -= left
+	if left = min(left, b.permits); left > 0 {
+		b.drop(left)
 		b.debit -= min(left, b.debit)
 	}
 }
 
-// Lost takes in that the outcome of the ask is unknown. What it said is not reported
-// again, debit included: it may have been paid.
-func (b *Bucket) Lost() {
+// Lost takes in that the outcome of the ask a is unknown. What it said is not
+// reported again, debit included: it may have been paid.
+func (b *Bucket) Lost(a *bucket.Ask) {
 	b.Asking, b.orphan = false, true
+	b.shard.counts.Expired += uint64(a.Return)
 }
 
 // Refused takes in that the ask a did not run: all it reported is still so.

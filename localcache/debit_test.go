@@ -38,7 +38,7 @@ func TestDebitOnItsWayIsNotOwedTwice(t *testing.T) {
 			case "granted":
 				b.Granted(now, now, &q, &bucket.Grant{}, 0.5)
 			case "lost":
-				b.Lost()
+				b.Lost(&bucket.Ask{})
 			default:
 				b.Refused(&q.Ask)
 				want += 10

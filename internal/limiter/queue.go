@@ -187,7 +187,7 @@ func (a asking) answer(q *bucket.Question, g bucket.Grant, err error) {
 		l.heard(g.Hosts)
 		l.granted(now, b, q, &g, &out)
 	case isLost(err):
-		b.Lost()
+		b.Lost(&q.Ask)
 		l.failed(now, b, &out)
 	default:
 		b.Refused(&q.Ask)
