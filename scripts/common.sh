@@ -16,12 +16,12 @@ as_root() {
 without_services() {
   local policy=/usr/sbin/policy-rc.d
   if [ -e "$policy" ]; then "$@"; return; fi
-  printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
-  as_root chmod 755 "$policy"
-  local status=0
-  "$@" || status=$?
-  as_root rm -f "$policy"
-  return "$status"
+  (
+    trap 'as_root rm -f "$policy"' EXIT
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+    as_root chmod 755 "$policy"
+    "$@"
+  )
 }
 
 # install PACKAGE...: Debian packages, without starting what they serve.
