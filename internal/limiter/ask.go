@@ -20,7 +20,8 @@ func (l *Limiter) Peek(now time.Duration, c *Call, to Replier, ref uint32) (d De
 		return listed(rule, verdict), false, nil
 	}
 	if c.Cost > rule.Capacity() {
-		return l.never(rule), false, nil
+		l.never(now, p, rule, c.Key, &d)
+		return d, false, nil
 	}
 	b := l.lock(p, c.Key)
 	defer b.Shard().Unlock()

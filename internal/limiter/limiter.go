@@ -114,7 +114,7 @@ func (l *Limiter) Acquire(now time.Duration, c *Call, to Replier, ref uint32) (d
 	case verdict != policy.Limited:
 		d = listed(rule, verdict)
 	case c.Cost > rule.Capacity():
-		d = l.never(rule)
+		l.never(now, p, rule, c.Key, &d)
 	default:
 		pending, err = l.decide(now, rule, c, &call{policy: p, cost: c.Cost, to: to, ref: ref}, &d)
 	}
@@ -234,13 +234,23 @@ func listed(rule *bucket.Rule, v policy.Verdict) Decision {
 	return Decision{Limit: rule.Capacity(), RetryAfter: Never, Source: FromList}
 }
 
-// never is the answer to a cost above the capacity.
-func (l *Limiter) never(rule *bucket.Rule) Decision {
-	d := Decision{Limit: rule.Capacity(), RetryAfter: Never, Source: FromDenial}
+// never answers a cost above the capacity: with what this host knows of the bucket,
+// which is full as long as nobody asked.
+func (l *Limiter) never(now time.Duration, p *policy.Policy, rule *bucket.Rule, key []byte, d *Decision) {
+	s := l.cache.Shard(key)
+	s.Lock()
+	defer s.Unlock()
+	look := desk{source: FromDenial}
 	if l.redis == nil {
-		d.Source = FromStandalone
+		look = desk{source: FromStandalone, share: 1}
 	}
-	return d
+	d.Limit, d.Remaining, d.Source = rule.Capacity(), rule.Capacity(), look.source
+	if look.b = s.Peek(p.ID, key); look.b != nil {
+		look.b.Adopt(rule)
+		look.now = now
+		look.look(0, true, d)
+	}
+	d.Allowed, d.RetryAfter = false, Never
 }
 
 // share returns the part of the limit that is this host's while on its own.

@@ -179,8 +179,10 @@ func TestStandaloneTokenBucket(t *testing.T) {
 	r.want(r.acquire("five", "a", 1), false, FromStandalone, 0)
 	r.pass(time.Millisecond)
 	r.want(r.acquire("five", "a", 1), true, FromStandalone, 0)
-	if d := r.acquire("five", "a", 6); d.Allowed || d.RetryAfter != Never {
-		t.Errorf("a cost above the capacity: got %+v", d)
+	for key, left := range map[string]int64{"a": 0, "new": 5} {
+		if d := r.acquire("five", key, 6); d.Allowed || d.RetryAfter != Never || d.Remaining != left || d.Limit != 5 {
+			t.Errorf("a cost above the capacity, of %d: got %+v", left, d)
+		}
 	}
 	r.want(r.acquire("five", "b", 5), true, FromStandalone, 0)
 }

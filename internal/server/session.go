@@ -4,6 +4,7 @@
 package server
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -61,7 +62,7 @@ func (s *session) answer(now time.Duration, in []byte) (used int, p progress) {
 		rest := in[used:]
 		n, err := s.scan.Next(rest)
 		if err != nil {
-			s.refuse(rest, err.Error())
+			s.refuse(rest, message(err))
 			return used, isBroken
 		}
 		if n == 0 {
@@ -73,6 +74,14 @@ func (s *session) answer(now time.Duration, in []byte) (used int, p progress) {
 		used += n
 	}
 	return used, hasEnough
+}
+
+// message is what an error says, without its code, which travels by itself.
+func message(err error) string {
+	if e := (*protocol.Error)(nil); errors.As(err, &e) {
+		return e.Message
+	}
+	return err.Error()
 }
 
 // refuse answers a message that cannot be read, if it has got as far as its id.
