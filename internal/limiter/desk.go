@@ -12,6 +12,7 @@ import (
 type desk struct {
 	b      *localcache.Bucket
 	now    time.Duration
+	ago    time.Duration // how long before now the authority was asked, whose answer this is
 	source Source
 	share  float64 // of the limit, for the local one
 	owed   bool    // what the local limit admits is owed to Redis
@@ -44,7 +45,7 @@ func (d *desk) wait(cost int64) time.Duration {
 	if d.local() {
 		return d.b.LocalWait(d.now, cost, d.share)
 	}
-	return d.b.Wait(d.now, cost)
+	return d.b.Wait(d.now-d.ago, cost)
 }
 
 // look puts into out how the bucket looks to a call of cost that was allowed or not.
@@ -53,7 +54,7 @@ func (d *desk) look(cost int64, allowed bool, out *Decision) {
 	if d.local() {
 		out.Remaining, out.ResetAfter = d.b.LocalRemaining(d.now, d.share)
 	} else {
-		out.Remaining, out.ResetAfter = d.b.Remaining(d.now)
+		out.Remaining, out.ResetAfter = d.b.Remaining(d.now - d.ago)
 	}
 	if !allowed {
 		out.RetryAfter = d.wait(cost)

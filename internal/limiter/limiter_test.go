@@ -340,7 +340,9 @@ func TestLeaseAnswersFromMemory(t *testing.T) {
 
 func TestDenialHoldsForItsCostOnly(t *testing.T) {
 	r := newRig(t, false)
-	r.acquire("five", "a", 3)
+	if d := r.acquire("five", "a", 3); d.ResetAfter != 36*time.Second {
+		t.Errorf("full again in %v, want the 36 s there were when Redis answered", d.ResetAfter)
+	}
 	if d := r.acquire("five", "a", 3); d.Allowed || d.Source != FromRedis {
 		t.Fatalf("got %+v", d)
 	}

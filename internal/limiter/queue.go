@@ -185,7 +185,7 @@ func (a asking) answer(q *bucket.Question, g bucket.Grant, err error) {
 	case err == nil:
 		b.Granted(a.sent, now, q, &g, l.jitter())
 		l.heard(g.Hosts)
-		l.granted(now, b, q, &g, &out)
+		l.granted(now, a.sent, b, q, &g, &out)
 	case isLost(err):
 		b.Lost(&q.Ask)
 		l.failed(now, b, &out)
@@ -203,8 +203,8 @@ func (a asking) answer(q *bucket.Question, g bucket.Grant, err error) {
 }
 
 // granted serves the queue from what Redis gave.
-func (l *Limiter) granted(now time.Duration, b *localcache.Bucket, q *bucket.Question, g *bucket.Grant, out *replies) {
-	d := desk{b: b, now: now, source: FromRedis}
+func (l *Limiter) granted(now, sent time.Duration, b *localcache.Bucket, q *bucket.Question, g *bucket.Grant, out *replies) {
+	d := desk{b: b, now: now, ago: now - sent, source: FromRedis}
 	if calls := queueOf(b); calls != nil {
 		l.serve(&d, calls, b.Scarce(), out)
 	}
@@ -246,7 +246,7 @@ func (l *Limiter) serveCall(d *desk, c *call, last bool, ahead *int64, out *repl
 // not do.
 func (l *Limiter) hold(d *desk, c *call, ahead *int64, out *replies) (done bool) {
 	need := d.wait(*ahead + c.cost)
-	if d.now+need > c.until || l.draining.Load() {
+	if d.now-d.ago+need > c.until || l.draining.Load() {
 		out.deny(c, d, need)
 		d.b.Refuse(c.cost)
 		return true
