@@ -150,7 +150,7 @@ func (a *adversary) act(h *host, dumping bool) {
 }
 
 func (a *adversary) send(h *host, dumping bool) {
-	w := Want{Lease: !dumping && a.rng.IntN(2) == 0}
+	w := Want{Lease: !dumping && a.rng.IntN(2) == 0, Lead: 5 * time.Millisecond}
 	if dumping || a.rng.IntN(20) == 0 {
 		w.Queued, w.First, w.Unit = 1+a.rng.Int64N(a.rule.Capacity()), 1, 1
 	}

@@ -13,7 +13,6 @@ import (
 // The constants of the agent's half, beside those of bucket.State.
 const (
 	leaseLife   = bucket.LeaseLife * time.Microsecond
-	lead        = 0.005 // s
 	trustAlone  = leaseLife
 	trustOthers = 250 * time.Millisecond
 	busyFill    = 0.25 // s of refill in the smallest bucket that denies without asking
@@ -146,11 +145,11 @@ func (b *Bucket) drop(permits int64) {
 	b.shard.counts.Expired += uint64(permits)
 }
 
-// Low reports that the lease will soon be spent at the demand there is: time to
-// ask in the background.
-func (b *Bucket) Low(now time.Duration) bool {
+// Low reports that the lease will be spent within lead at the demand there is: time
+// to ask in the background.
+func (b *Bucket) Low(now, lead time.Duration) bool {
 	rate := float64(b.demand.rate)
-	return !b.Asking && now >= b.NextAsk && float64(b.permits) < 1+rate*lead && rate*b.horizon >= 1
+	return !b.Asking && now >= b.NextAsk && float64(b.permits) < 1+rate*lead.Seconds() && rate*b.horizon >= 1
 }
 
 // Denied reports whether what the authority last said denies cost now: it had too
@@ -255,10 +254,11 @@ func (b *Bucket) blank(now time.Duration) bool {
 
 // Want is what an ask is for. The zero Want only reports.
 type Want struct {
-	Queued, First, Unit int64 // cost of all waiting calls, of the first, their common cost or 0
-	Hint                int64 // cost of a call that was denied rather than queued
-	Lease               bool  // more than they need may be taken
-	Quit                bool  // keep nothing
+	Lead                time.Duration // before a lease runs dry that the next is asked for
+	Queued, First, Unit int64         // cost of all waiting calls, of the first, their common cost or 0
+	Hint                int64         // cost of a call that was denied rather than queued
+	Lease               bool          // more than they need may be taken
+	Quit                bool          // keep nothing
 	Reset               bool
 }
 
@@ -274,14 +274,14 @@ func (b *Bucket) Ask(now time.Duration, w Want) bucket.Ask {
 	rate := b.rateNow(now)
 	keep := int64(0)
 	if !w.Quit && !w.Reset {
-		keep = min(b.permits, int64(2*rate*(b.horizon+lead)))
+		keep = min(b.permits, int64(2*rate*(b.horizon+w.Lead.Seconds())))
 	}
 	a := bucket.Ask{
 		Reset: w.Reset, Refund: b.refund, Debit: b.debit,
 		Epoch: b.epoch, Slot: b.slot, Recorded: b.recorded, Keep: keep, Return: b.permits - keep,
 		Queued: w.Queued, Unit: w.Unit, Need: w.Hint,
 		Lease: w.Lease && b.permits == keep && !b.Rule.Direct(),
-		Rate:  rate, Seen: float64(b.demand.cost), Lead: lead, Arrived: b.arrived,
+		Rate:  rate, Seen: float64(b.demand.cost), Lead: w.Lead.Seconds(), Arrived: b.arrived,
 	}
 	b.permits = keep
 	if w.Queued > 0 {

@@ -49,6 +49,7 @@ type Limiter struct {
 	cache    *localcache.Cache
 	alarms   alarms
 	hosts    atomic.Uint64 // float64 bits: live hosts, as the authority last told
+	delay    atomic.Int64  // ns: the largest delay to the authority seen lately, one way
 	asking   atomic.Int64  // questions on their way
 	draining atomic.Bool
 	counts   counts
@@ -141,7 +142,7 @@ func (l *Limiter) fromMemory(now time.Duration, b *localcache.Bucket, c *call, w
 	memory := desk{b: b, now: now, source: FromLease}
 	first := !queueOf(b).parked()
 	if first && !c.policy.Exact && memory.take(c.cost) {
-		if b.Low(now) && l.reachable(now, b) {
+		if b.Low(now, l.lead()) && l.reachable(now, b) {
 			l.ask(now, b, localcache.Want{Lease: true})
 		}
 		memory.look(c.cost, true, d)
@@ -264,11 +265,19 @@ func (l *Limiter) share(b *localcache.Bucket, p *policy.Policy) float64 {
 	return b.Share(math.Float64frombits(l.hosts.Load()))
 }
 
-// heard follows the number of live hosts: up at once, down slowly.
-func (l *Limiter) heard(hosts float64) {
+// heard follows the number of live hosts and the delay to the authority: up at
+// once, down slowly.
+func (l *Limiter) heard(hosts float64, trip time.Duration) {
 	had := math.Float64frombits(l.hosts.Load())
 	if hosts < had {
 		hosts = had + (hosts-had)/100
 	}
 	l.hosts.Store(math.Float64bits(hosts))
+	delay, longest := int64(trip/2), l.delay.Load()
+	l.delay.Store(max(delay, longest-longest/1000))
+}
+
+// lead is how long before a lease runs dry the next one is asked for.
+func (l *Limiter) lead() time.Duration {
+	return min(max(5*time.Millisecond, time.Duration(l.delay.Load())*5/2), 250*time.Millisecond)
 }

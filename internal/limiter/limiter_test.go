@@ -338,6 +338,22 @@ func TestLeaseAnswersFromMemory(t *testing.T) {
 	}
 }
 
+func TestFarRedisIsAskedEarlier(t *testing.T) {
+	r := newRig(t, false)
+	r.delay = 15 * time.Millisecond // there and back
+	leased := 0
+	for i := range 1500 {
+		ref := r.begin(r.l.Acquire, "big", "a", 1, 0)
+		r.pass(2 * time.Millisecond)
+		if d, ok := r.decisions[ref]; ok && i >= 500 && d.Source == FromLease {
+			leased++
+		}
+	}
+	if leased < 995 {
+		t.Errorf("%d of 1000 calls at a steady rate were answered from the lease", leased)
+	}
+}
+
 func TestDenialHoldsForItsCostOnly(t *testing.T) {
 	r := newRig(t, false)
 	if d := r.acquire("five", "a", 3); d.ResetAfter != 36*time.Second {

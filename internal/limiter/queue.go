@@ -162,6 +162,7 @@ func (l *Limiter) park(d *desk, c *call, wait time.Duration, out *Decision) (pen
 // ask sends what b has to say and what is wanted of its authority.
 func (l *Limiter) ask(now time.Duration, b *localcache.Bucket, w localcache.Want) {
 	a := asking{l, b, now}
+	w.Lead = l.lead()
 	l.asking.Add(1)
 	l.redis.Ask(&bucket.Question{
 		Policy: b.Key.Policy.Value(), Key: b.Key.Key, Rule: b.Rule,
@@ -184,7 +185,7 @@ func (a asking) answer(q *bucket.Question, g bucket.Grant, err error) {
 	switch {
 	case err == nil:
 		b.Granted(a.sent, now, q, &g, l.jitter())
-		l.heard(g.Hosts)
+		l.heard(g.Hosts, now-a.sent)
 		l.granted(now, a.sent, b, q, &g, &out)
 	case isLost(err):
 		b.Lost(&q.Ask)
