@@ -62,8 +62,32 @@ func TestSmallAndOddLimitsAreKept(t *testing.T) {
 	}
 }
 
+// Without the authority each host has its share of the recent grants, so that a
+// skewed demand gets about what a central limiter would have given it.
+func TestSharesOfAnOutage(t *testing.T) {
+	for _, agents := range []int{2, 10} {
+		w := newWorld(t, bucket.Limit{Count: 1000, Period: time.Second, Burst: 1000}, agents, 5)
+		w.run("zipf", 1.5, 30*time.Second)
+		w.away = true
+		granted, central := w.granted, w.central
+		w.run("zipf", 1.5, 20*time.Second)
+		share := float64(w.granted-granted) / float64(w.central-central)
+		t.Logf("%d agents: %.1f %% of what a central limiter would have admitted in the outage", agents, 100*share)
+		if share < 0.9 || share > 1.1 {
+			t.Errorf("%d agents: %.3f of the limit in the outage: want 0.9 to 1.1", agents, share)
+		}
+		w.away = false
+		before := w.granted
+		w.run("zipf", 1.5, 20*time.Second)
+		if after := float64(w.granted-before) / (20 * w.rate()); after > 1.06 || after < 0.9 {
+			t.Errorf("%d agents: %.3f of the limit in the 20 s after the outage: want 0.9 to 1.06", agents, after)
+		}
+	}
+}
+
 // world is agents, an authority and time.
 type world struct {
+	away    bool // the authority cannot be reached
 	rng     *rand.Rand
 	now     time.Duration
 	limit   bucket.Limit
@@ -154,7 +178,7 @@ func (a *agent) Ask(q *bucket.Question) {
 	})
 }
 
-func (a *agent) Reachable() bool { return true }
+func (a *agent) Reachable() bool { return !a.w.away }
 
 func (a *agent) call(cost int64) {
 	c := &Call{Inline: a.w.limit, Key: []byte("k"), Cost: cost}
