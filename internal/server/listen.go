@@ -117,7 +117,7 @@ func groupID(name string) (int, error) {
 // The lock dies with the process, so it cannot be left behind.
 func lockFolder(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("socket folder %s: %w; create it for the agent's user, under systemd with RuntimeDirectory=rlsidecar", dir, err)
+		return nil, fmt.Errorf("socket folder %s: %w; create it for the agent's user (under systemd: RuntimeDirectory=rlsidecar), or choose another path (socket.path, --socket)", dir, err)
 	}
 	f, err := os.Open(dir)
 	if err != nil {
