@@ -4,7 +4,6 @@
 package limiter
 
 import (
-	"fmt"
 	"time"
 
 	"rlsidecar/internal/bucket"
@@ -70,10 +69,6 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return e.Message }
-
-func invalidf(format string, a ...any) *Error {
-	return &Error{InvalidArgument, fmt.Sprintf(format, a...)}
-}
 
 // Replier receives the answers of calls that could not be answered at once. Its
 // methods are called from other goroutines and must not block.

@@ -20,7 +20,7 @@ func BenchmarkStandalone(b *testing.B) {
 }
 
 func BenchmarkLease(b *testing.B) {
-	l, _ := leaseFor(b)
+	l := leaseFor(b)
 	now := l.Now()
 	c := &Call{Policy: []byte("api"), Key: []byte("user:42"), Cost: 1}
 	for b.Loop() {
@@ -31,7 +31,7 @@ func BenchmarkLease(b *testing.B) {
 }
 
 // generous grants a lease that a benchmark cannot spend.
-type generous struct{ l *Limiter }
+type generous struct{}
 
 func (g *generous) Ask(q *bucket.Question) {
 	go q.Answer(q, bucket.Grant{Permits: 1 << 50, Slot: 1, Levels: bucket.Levels{{Permits: 5}}}, nil)
@@ -44,13 +44,12 @@ type answered chan Decision
 func (a answered) Decided(_ uint32, d Decision, _ *Error) { a <- d }
 func (a answered) Gone() bool                             { return false }
 
-func leaseFor(b *testing.B) (*Limiter, *generous) {
-	g := &generous{}
+func leaseFor(b *testing.B) *Limiter {
 	now := time.Second
-	l := New(parse(b, "policies: {api: {limit: 1_000_000_000/second}}"), Options{Redis: g, Clock: func() time.Duration { return now }})
+	l := New(parse(b, "policies: {api: {limit: 1_000_000_000/second}}"), Options{Redis: &generous{}, Clock: func() time.Duration { return now }})
 	to := make(answered, 1)
 	if _, pending, _ := l.Acquire(now, &Call{Policy: []byte("api"), Key: []byte("user:42"), Cost: 1}, to, 1); pending {
 		<-to
 	}
-	return l, g
+	return l
 }
