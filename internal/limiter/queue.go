@@ -58,10 +58,13 @@ func (q *queue) parked() bool { return q != nil && q.waiters > 0 }
 // unasked reports that a call waits for an answer.
 func (q *queue) unasked() bool { return q.waiters < len(q.calls) }
 
+// cost is what all calls that want permits want together.
 func (q *queue) cost() int64 {
 	var sum int64
 	for i := range q.calls {
-		sum += q.calls[i].cost
+		if c := &q.calls[i]; c.kind == acquiring {
+			sum += c.cost
+		}
 	}
 	return sum
 }
