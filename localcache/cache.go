@@ -39,10 +39,9 @@ type Shard struct {
 	// it or evicted from it. It is the only lock of a decision: nothing else is
 	// locked while it is held but the leaves named where they are taken.
 	sync.Mutex
-	lru      *simplelru.LRU[Key, *Bucket]
-	counts   Counts
-	sweeping bool // what leaves the LRU now is not worth a word
-	_        [64]byte
+	lru    *simplelru.LRU[Key, *Bucket]
+	counts Counts
+	_      [64]byte
 }
 
 // Counts are totals since the start; Held is a level. All but the buckets are in
@@ -53,17 +52,14 @@ type Counts struct {
 }
 
 // New returns a cache of at most max buckets, and at least one a shard. evicted
-// is called with the shard locked for each bucket that falls out.
+// is called with the shard locked for each bucket that it forgets.
 func New(max int, evicted func(*Bucket)) *Cache {
 	c := &Cache{seed: maphash.MakeSeed()}
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.lru, _ = simplelru.NewLRU((max+shardCount-1)/shardCount, func(_ Key, b *Bucket) {
 			b.Evicted = true
-			if !s.sweeping {
-				s.counts.Evicted++
-				evicted(b)
-			}
+			evicted(b)
 		})
 	}
 	return c
@@ -81,7 +77,9 @@ func (s *Shard) Get(policy unique.Handle[string], key []byte) *Bucket {
 		return b
 	}
 	b := &Bucket{Key: Key{policy, string(key)}, shard: s}
-	s.lru.Add(b.Key, b)
+	if s.lru.Add(b.Key, b) {
+		s.counts.Evicted++
+	}
 	return b
 }
 
@@ -110,14 +108,12 @@ func (c *Cache) Sweep(now time.Duration) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.Lock()
-		s.sweeping = true
 		for range maxSwept {
 			if _, b, ok := s.lru.GetOldest(); !ok || !b.blank(now) {
 				break
 			}
 			s.lru.RemoveOldest()
 		}
-		s.sweeping = false
 		s.Unlock()
 	}
 }

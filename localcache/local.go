@@ -49,8 +49,7 @@ func (b *Bucket) ResetLocal() { b.local, b.known, b.debit, b.refund = nil, 0, 0,
 func (b *Bucket) LocalRemaining(now time.Duration, share float64) (int64, time.Duration) {
 	l := b.refillLocal(now, share)
 	full := l.levels.Full(b.Rule, l.share, now.Microseconds())
-	left := int64(max(0, l.levels[l.levels.Least(b.Rule)].Permits+1e-6))
-	return min(left, b.Rule.Capacity()), time.Duration(full) * time.Microsecond
+	return min(l.levels.Whole(b.Rule), b.Rule.Capacity()), time.Duration(full) * time.Microsecond
 }
 
 // LocalWait is Wait for the local limit.

@@ -206,15 +206,16 @@ func (r *Redis) exec(ctx context.Context, batch []*bucket.Question, last bool) (
 	}
 	started := time.Now()
 	_, _ = pipe.Exec(ctx) // each command has its own error
+	ended := time.Now()
 	r.scripts.Add(uint64(len(batch)))
 	if r.o.Observe != nil {
-		r.o.Observe(len(batch), time.Since(started))
+		r.o.Observe(len(batch), ended.Sub(started))
 	}
 	for i, q := range batch {
 		reply, err := commands[i].Text()
 		switch {
 		case err == nil:
-			r.heard.Store(time.Now().UnixNano())
+			r.heard.Store(ended.UnixNano())
 			r.grant(q, reply)
 		case redis.HasErrorPrefix(err, "NOSCRIPT") && !last:
 			missing = append(missing, q)

@@ -107,6 +107,9 @@ func (ls *Levels) Cover(r *Rule, cost int64) bool {
 	return true
 }
 
+// Whole returns how many permits every level has, debt counting as none.
+func (ls *Levels) Whole(r *Rule) int64 { return int64(max(0, ls[ls.Least(r)].Permits+slack)) }
+
 // Least returns the index of the level with the fewest permits.
 func (ls *Levels) Least(r *Rule) int {
 	least := 0

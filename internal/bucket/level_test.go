@@ -68,7 +68,7 @@ func TestLevels(t *testing.T) {
 				if ok {
 					ls.Add(r, -float64(v.cost))
 				}
-				left := int64(ls[ls.Least(r)].Permits + slack)
+				left := ls.Whole(r)
 				wait := float64(ls.Wait(r, c.share, now, float64(v.cost))) / float64(second)
 				if ok != v.ok || left != v.left || math.Abs(wait-v.wait) > 1e-5 {
 					t.Errorf("at %g s, cost %d: %v, %d left, again in %g s; want %v, %d, %g", v.at, v.cost, ok, left, wait, v.ok, v.left, v.wait)

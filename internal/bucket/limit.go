@@ -69,23 +69,3 @@ func (r *Rule) Capacity() int64 {
 	}
 	return c
 }
-
-// String returns the rule as a policy file would have it.
-func (r *Rule) String() string {
-	s := ""
-	for i, l := range r.Limits[:r.N] {
-		if i > 0 {
-			s += ", "
-		}
-		s += l.String()
-	}
-	return s
-}
-
-func (l Limit) String() string {
-	s := fmt.Sprintf("%d/%v burst %d", l.Count, l.Period, l.Burst)
-	if l.Interval {
-		s += " at once"
-	}
-	return s
-}

@@ -71,7 +71,7 @@ func (a *alarms) pop(now time.Duration) (due alarm, next time.Duration) {
 
 // arm sees to it that b is woken when something is due. REQUIRES: b's shard is
 // locked.
-func (l *Limiter) arm(now time.Duration, b *localcache.Bucket) {
+func (l *Limiter) arm(b *localcache.Bucket) {
 	at := b.Idle
 	if q := queueOf(b); q != nil && len(q.calls) > 0 {
 		at = sooner(at, q.due)
@@ -131,7 +131,7 @@ func (l *Limiter) retry(now time.Duration, b *localcache.Bucket, q *queue, out *
 		if d := l.deskFor(now, b, q.calls[0].policy); d.local() {
 			l.serve(&d, q, true, out)
 		} else {
-			l.ask(now, b, q.want(!q.calls[0].policy.Exact))
+			l.ask(now, b, q.want())
 		}
 	}
 	if q.due != 0 && q.due <= now {

@@ -61,7 +61,7 @@ func (a *all) run(now time.Duration, i int) bool {
 		if pending {
 			return false
 		}
-		a.take(now, i, d, err)
+		a.take(i, d, err)
 	}
 	if a.denied > 0 || a.err != nil {
 		a.putBack(now)
@@ -69,7 +69,7 @@ func (a *all) run(now time.Duration, i int) bool {
 	return true
 }
 
-func (a *all) take(now time.Duration, i int, d Decision, err *Error) {
+func (a *all) take(i int, d Decision, err *Error) {
 	if err != nil {
 		a.err = err
 		a.calls = a.calls[:i]
@@ -78,6 +78,7 @@ func (a *all) take(now time.Duration, i int, d Decision, err *Error) {
 	a.decisions[i] = d
 	if !d.Allowed {
 		a.denied++
+		return
 	}
 	a.asks[i] = a.l.asksOf(&a.calls[i])
 }
@@ -85,7 +86,7 @@ func (a *all) take(now time.Duration, i int, d Decision, err *Error) {
 // Decided takes in the answer to call i and goes on.
 func (a *all) Decided(i uint32, d Decision, err *Error) {
 	now := a.l.Now()
-	a.take(now, int(i), d, err)
+	a.take(int(i), d, err)
 	if !a.run(now, int(i)+1) {
 		return
 	}

@@ -73,8 +73,9 @@ func (l *Limiter) Explain(now time.Duration, c *Call) ([][2]string, *Error) {
 		return nil, err
 	}
 	rule, verdict := p.Resolve(c.Key)
+	limits, bursts := policy.ShowRule(rule)
 	out := [][2]string{
-		{"policy", p.Name}, {"key", string(c.Key)}, {"limits", rule.String()},
+		{"policy", p.Name}, {"key", string(c.Key)}, {"limits", limits + ", burst " + bursts},
 		{"lists", [...]string{"on none", "exempt", "blocked"}[verdict]},
 		{"mode", l.Mode()}, {"redis", l.Health().String()},
 	}

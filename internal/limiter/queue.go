@@ -89,9 +89,9 @@ func (q *queue) push(c *call) {
 	q.due = sooner(q.due, c.budget)
 }
 
-// want is what an ask for these calls is for.
-func (q *queue) want(lease bool) localcache.Want {
-	w := localcache.Want{Lease: lease}
+// want is what an ask for these calls, of which there is one at least, is for.
+func (q *queue) want() localcache.Want {
+	w := localcache.Want{Lease: !q.calls[0].policy.Exact}
 	for i := range q.calls {
 		c := &q.calls[i]
 		c.asked = true
@@ -158,7 +158,7 @@ func (l *Limiter) park(d *desk, c *call, wait time.Duration, out *Decision) (pen
 	if q.retry == 0 {
 		q.retry = d.now + need
 	}
-	l.arm(d.now, d.b)
+	l.arm(d.b)
 	return true, nil
 }
 
@@ -171,7 +171,7 @@ func (l *Limiter) ask(now time.Duration, b *localcache.Bucket, w localcache.Want
 		Policy: b.Key.Policy.Value(), Key: b.Key.Key, Rule: b.Rule,
 		Ask: b.Ask(now, w), Answer: a.answer,
 	})
-	l.arm(now, b)
+	l.arm(b)
 }
 
 // asking is an ask on its way.
@@ -276,14 +276,14 @@ func (l *Limiter) next(now time.Duration, b *localcache.Bucket) {
 	case (b.Evicted || l.draining.Load()) && b.Owes(now) && l.reachable(now, b):
 		l.ask(now, b, localcache.Want{Quit: true})
 	}
-	l.arm(now, b)
+	l.arm(b)
 }
 
 func (l *Limiter) nextFor(now time.Duration, b *localcache.Bucket, q *queue) {
 	first := &q.calls[0]
 	if q.unasked() {
 		q.retry = 0
-		l.ask(now, b, q.want(!first.policy.Exact))
+		l.ask(now, b, q.want())
 		return
 	}
 	d := l.deskFor(now, b, first.policy)

@@ -25,7 +25,7 @@ func (c *Config) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\nPOLICY\tLIMIT\tBURST\tCONSISTENCY\tREDIS DOWN\tMODE\tOVERRIDES\tEXEMPT\tBLOCK")
 	for _, p := range c.Policies.ordered {
-		limits, bursts := showRule(&p.Rule)
+		limits, bursts := ShowRule(&p.Rule)
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", p.Name, limits, bursts,
 			either(p.Exact, "exact", "leased"), p.Down, either(p.Shadow, "shadow", "enforce"),
 			len(p.overrides), p.exempt.n, p.block.n)
@@ -63,7 +63,8 @@ func (d Down) String() string {
 	return "local " + strconv.FormatFloat(d.Share, 'g', -1, 64)
 }
 
-func showRule(r *bucket.Rule) (limits, bursts string) {
+// ShowRule writes the limits of r as a policy file does, and their bursts.
+func ShowRule(r *bucket.Rule) (limits, bursts string) {
 	var l, b []string
 	for _, limit := range r.Limits[:r.N] {
 		l = append(l, showLimit(limit)+either(limit.Interval, " at once", ""))
