@@ -16,7 +16,8 @@ const (
 	grantLevel = 2 * 8
 )
 
-func appendAsk(dst []byte, r *bucket.Rule, a *bucket.Ask) []byte {
+// AppendAsk appends the argument of lease.lua that asks a of a bucket of rule r.
+func AppendAsk(dst []byte, r *bucket.Rule, a *bucket.Ask) []byte {
 	for _, x := range [...]float64{
 		bit(a.Reset), float64(a.Debit), float64(a.Refund),
 		float64(a.Epoch), float64(a.Slot), float64(a.Recorded), float64(a.Keep), float64(a.Return),

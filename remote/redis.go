@@ -201,7 +201,7 @@ func (r *Redis) exec(ctx context.Context, batch []*bucket.Question, last bool) (
 	pipe := r.client.Pipeline()
 	commands := make([]once, len(batch))
 	for i, q := range batch {
-		commands[i] = r.script(ctx, r.key(q.Policy, q.Key), appendAsk(nil, q.Rule, &q.Ask))
+		commands[i] = r.script(ctx, r.key(q.Policy, q.Key), AppendAsk(nil, q.Rule, &q.Ask))
 		_ = pipe.Process(ctx, commands[i])
 	}
 	started := time.Now()
@@ -319,7 +319,7 @@ func (r *Redis) reach(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	rule, _ := bucket.NewRule(bucket.Limit{Count: 1, Period: time.Second, Burst: 1})
-	probe := r.script(ctx, r.key("~probe", ""), appendAsk(nil, &rule, &bucket.Ask{}))
+	probe := r.script(ctx, r.key("~probe", ""), AppendAsk(nil, &rule, &bucket.Ask{}))
 	if err := r.client.Process(ctx, probe); err != nil {
 		r.health.fail(classify(err, r.o.Prefix))
 		return

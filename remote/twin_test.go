@@ -63,7 +63,7 @@ func TestScriptAndStateAreTwins(t *testing.T) {
 			w.answered(&ask, &g)
 			want, rules = append(want, g), append(rules, rule)
 			replies = append(replies, script.EvalSha(context.Background(), pipe, []string{key},
-				appendAsk(nil, &rule, &ask), w.now/1e6, w.now%1e6))
+				AppendAsk(nil, &rule, &ask), w.now/1e6, w.now%1e6))
 		}
 		if _, err := pipe.Exec(context.Background()); err != nil {
 			rt.Fatalf("the script failed: %v", err)

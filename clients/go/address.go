@@ -15,7 +15,10 @@ const (
 	maxPath         = 107 // bytes of a socket's path in Linux
 )
 
-func socketPath(address string) (string, error) {
+// SocketPath returns the path of the socket that address means: the address itself,
+// else RLSIDECAR_ADDRESS, else the default. It fails for another scheme than unix
+// and for a path over 107 bytes.
+func SocketPath(address string) (string, error) {
 	if address == "" {
 		address = os.Getenv(addressVariable)
 	}

@@ -51,7 +51,7 @@ func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = 
 // RLSIDECAR_ADDRESS is taken, else unix:///run/rlsidecar/rlsidecar.sock. New
 // fails for an impossible address or option; it does not connect.
 func New(address string, opts ...Option) (*Client, error) {
-	path, err := socketPath(address)
+	path, err := SocketPath(address)
 	if err != nil {
 		return nil, err
 	}

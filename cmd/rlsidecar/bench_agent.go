@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,22 +12,19 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
-	"golang.org/x/sys/unix"
-
+	rlsidecar "rlsidecar/clients/go"
 	"rlsidecar/internal/server"
-	"rlsidecar/protocol"
 )
 
 // watched is the process at the other end of the socket, looked at when the
 // measurement begins and when it ends.
 type watched struct {
-	nc   net.Conn
-	path string
-	echo bool
-	pid  int32 // 0: not known
-	seen []sight
+	client *rlsidecar.Client
+	path   string
+	echo   bool
+	pid    int32 // 0: not known
+	seen   []sight
 }
 
 type sight struct {
@@ -37,42 +35,30 @@ type sight struct {
 // watch connects, and makes sure that it is an agent that answers, unless it is
 // said to be an echo.
 func watch(address string, echo bool) (*watched, error) {
-	if address == "" {
-		address = os.Getenv("RLSIDECAR_ADDRESS")
+	path, err := rlsidecar.SocketPath(address)
+	if err != nil {
+		return nil, err
 	}
-	if address == "" {
-		address = server.DefaultPath
-	}
-	a := &watched{path: strings.TrimPrefix(address, "unix://"), echo: echo}
-	nc, err := net.Dial("unix", a.path)
+	nc, err := net.Dial("unix", path)
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("no agent at %s: start one with rlsidecar serve --socket %s, or give its --address", a.path, a.path)
+		return nil, fmt.Errorf("no agent at %s: start one with rlsidecar serve --socket %s, or give its --address", path, path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	a.nc, a.pid = nc, peerPID(nc)
+	a := &watched{path: path, echo: echo, pid: server.PeerOf(nc).PID}
+	nc.Close()
+	if a.client, err = rlsidecar.New(path, rlsidecar.WithTimeout(grace)); err != nil {
+		return nil, err
+	}
 	if _, err := a.scripts(); err != nil {
-		nc.Close()
-		return nil, fmt.Errorf("what answers at %s is no agent: %w", a.path, err)
+		a.Close()
+		return nil, fmt.Errorf("what answers at %s is no agent: %w", path, err)
 	}
 	return a, nil
 }
 
-func (a *watched) Close() error { return a.nc.Close() }
-
-func peerPID(nc net.Conn) (pid int32) {
-	raw, err := nc.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return 0
-	}
-	raw.Control(func(fd uintptr) {
-		if u, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = u.Pid
-		}
-	})
-	return pid
-}
+func (a *watched) Close() error { return a.client.Close() }
 
 func (a *watched) look() {
 	s := sight{processor: processorTime(a.pid), scripts: -1}
@@ -106,45 +92,12 @@ func (a *watched) scripts() (float64, error) {
 	if a.echo {
 		return 0, nil
 	}
-	result, err := a.info()
+	result, err := a.client.Info(context.Background())
 	if err != nil {
 		return 0, err
 	}
 	stats, _ := result["stats"].(map[string]any)
 	return strconv.ParseFloat(fmt.Sprint(stats["redis_scripts"]), 64)
-}
-
-func (a *watched) info() (map[string]any, error) {
-	a.nc.SetDeadline(time.Now().Add(grace))
-	if _, err := a.nc.Write(protocol.AppendRequest(nil, 0, protocol.Info.String())); err != nil {
-		return nil, err
-	}
-	var scan protocol.Scanner
-	buf := make([]byte, 0, protocol.MaxMessage)
-	for {
-		n, err := a.nc.Read(buf[len(buf):cap(buf)])
-		if err != nil {
-			return nil, err
-		}
-		buf = buf[:len(buf)+n]
-		if n, err = scan.Next(buf); err != nil {
-			return nil, err
-		}
-		if n > 0 {
-			return infoOf(buf[:n])
-		}
-	}
-}
-
-func infoOf(frame []byte) (map[string]any, error) {
-	r, err := protocol.ParseResponse(frame)
-	if err != nil {
-		return nil, err
-	}
-	if r.Err != nil {
-		return nil, r.Err
-	}
-	return protocol.ParseInfo(r.Result)
 }
 
 const ticksPerSecond = 100 // what Linux tells programs, on every machine

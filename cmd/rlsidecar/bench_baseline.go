@@ -22,8 +22,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"rlsidecar/internal/bucket"
 	"rlsidecar/internal/limiter"
 	"rlsidecar/protocol"
+	"rlsidecar/remote"
 )
 
 func benchEcho(args []string, out, errs io.Writer) int {
@@ -168,7 +170,11 @@ func (o *directFlags) question(ctx context.Context, client *redis.Client) (func(
 		if err != nil {
 			return nil, err
 		}
-		text, args, allowed = string(file), []any{askForOne()}, allowedLease
+		ask, err := askForOne()
+		if err != nil {
+			return nil, err
+		}
+		text, args, allowed = string(file), []any{ask}, allowedLease
 	}
 	script := redis.NewScript(text)
 	if err := script.Load(ctx, client).Err(); err != nil {
@@ -189,12 +195,10 @@ func allowedLease(c *redis.Cmd) (bool, error) {
 	return err == nil && len(reply) >= 8 && binary.LittleEndian.Uint64([]byte(reply[:8])) != 0, err
 }
 
-// askForOne is the argument of lease.lua that asks for one permit and no lease:
-// queued, need and unit are 1, and one limit follows.
-func askForOne() []byte {
-	ask := [18 + 4]float64{8: 1, 9: 1, 10: 1, 17: 1, 18: protocol.MaxCount, 19: 1_000_000, 20: protocol.MaxCount}
-	b, _ := binary.Append(nil, binary.LittleEndian, ask[:])
-	return b
+// askForOne is the argument of lease.lua that asks for one permit and no lease.
+func askForOne() ([]byte, error) {
+	rule, err := bucket.NewRule(bucket.Limit{Count: bucket.MaxCount, Period: time.Second, Burst: bucket.MaxCount})
+	return remote.AppendAsk(nil, &rule, &bucket.Ask{Queued: 1, Need: 1, Unit: 1}), err
 }
 
 // direct is one goroutine that asks Redis.

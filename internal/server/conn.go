@@ -19,7 +19,7 @@ type conn struct {
 	session
 	nc     net.Conn
 	server *Server
-	peer   peer
+	peer   Peer
 	in     inbox
 	bytes  atomic.Uint64 // read
 	writes outbox        // session.out
@@ -38,7 +38,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 // answered at once, not those to calls in flight.
 func (c *conn) run() {
 	defer c.end()
-	c.peer = peerOf(c.nc)
+	c.peer = PeerOf(c.nc)
 	c.logRead(ReadAll(c.nc, c.in.room, c.took))
 }
 

@@ -441,14 +441,14 @@ func TestPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	want := peer{true, uint32(os.Getuid()), uint32(os.Getgid()), int32(os.Getpid())}
-	if got := peerOf(nc); got != want {
+	want := Peer{true, uint32(os.Getuid()), uint32(os.Getgid()), int32(os.Getpid())}
+	if got := PeerOf(nc); got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	if got := peerOf(a); got.known || got.LogValue().String() != "unknown" {
+	if got := PeerOf(a); got.Known || got.LogValue().String() != "unknown" {
 		t.Errorf("of a pipe: %v", got)
 	}
 }

@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer is the process that connected, as the kernel noted it at connect: it
+// Peer is the process that connected, as the kernel noted it at connect: it
 // stays the same when the connection is inherited or passed on. The pid is 0
 // across pid namespaces, and may be another process's by now: good for log
 // lines only, never for permission.
-type peer struct {
-	known    bool
-	uid, gid uint32
-	pid      int32
+type Peer struct {
+	Known    bool
+	UID, GID uint32
+	PID      int32
 }
 
-// peerOf returns an unknown peer for connections that are no Unix sockets.
-func peerOf(nc net.Conn) (p peer) {
+// PeerOf returns an unknown peer for connections that are no Unix sockets.
+func PeerOf(nc net.Conn) (p Peer) {
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
 		return p
@@ -32,16 +32,16 @@ func peerOf(nc net.Conn) (p peer) {
 	}
 	raw.Control(func(fd uintptr) {
 		if u, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			p = peer{true, u.Uid, u.Gid, u.Pid}
+			p = Peer{true, u.Uid, u.Gid, u.Pid}
 		}
 	})
 	return p
 }
 
 // LogValue makes a peer readable in a log line.
-func (p peer) LogValue() slog.Value {
-	if !p.known {
+func (p Peer) LogValue() slog.Value {
+	if !p.Known {
 		return slog.StringValue("unknown")
 	}
-	return slog.GroupValue(slog.Int("uid", int(p.uid)), slog.Int("gid", int(p.gid)), slog.Int("pid", int(p.pid)))
+	return slog.GroupValue(slog.Int("uid", int(p.UID)), slog.Int("gid", int(p.GID)), slog.Int("pid", int(p.PID)))
 }
