@@ -16,17 +16,24 @@ type checker struct {
 	file     string
 	errs     Errors
 	warnings Errors
-	shared   bool // Redis is configured
+	beyond   int    // problems that were not kept
+	shared   bool   // Redis is configured
+	shelf    *shelf // nil in a list file
+	apps     *apps
 }
 
 // enough bounds what is kept of a file that is wrong everywhere.
 const enough = 1000
 
 func (c *checker) fail(n *node, format string, a ...any) {
-	if len(c.errs) < enough {
-		c.errs = append(c.errs, &Error{c.file, n.line, n.col, fmt.Sprintf(format, a...)})
+	if len(c.errs) == enough {
+		c.beyond++
+		return
 	}
+	c.errs = append(c.errs, &Error{c.file, n.line, n.col, fmt.Sprintf(format, a...)})
 }
+
+func (c *checker) failures() int { return len(c.errs) + c.beyond }
 
 func (c *checker) warn(n *node, format string, a ...any) {
 	if len(c.warnings) < enough {
@@ -144,6 +151,14 @@ func (c *checker) integer(name string, n *node, lo, hi int64) (int64, bool) {
 		return 0, false
 	}
 	return v, true
+}
+
+func (c *checker) number(lo, hi int64, set func(int64)) func(string, *node) {
+	return func(name string, n *node) {
+		if v, ok := c.integer(name, n, lo, hi); ok {
+			set(v)
+		}
+	}
 }
 
 func (c *checker) duration(into *time.Duration, lo, hi time.Duration) func(string, *node) {

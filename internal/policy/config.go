@@ -3,10 +3,12 @@
 package policy
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
@@ -23,8 +25,17 @@ type Config struct {
 	Admin    Admin
 	Cache    Cache
 	Policies *Set
-	Hash     string   // first 12 hex digits of the SHA-256 of the file
+	Hash     string   // first 12 hex digits of the SHA-256 of the file and of the list files it names
 	Warnings []string // "file:line:column: message", in file order
+
+	sum   [sha256.Size]byte // of which Hash shows the beginning
+	lists []list
+}
+
+// list is a list file that the policies name, and how many entries it has.
+type list struct {
+	path    string
+	entries int
 }
 
 // Socket is where callers connect. Moving any of it needs a restart.
@@ -72,53 +83,80 @@ func Default() *Config {
 	return c
 }
 
-func hash(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:6])
+// sumOf tells one state of the configuration and its list files from another. Of
+// a configuration without list files it is the SHA-256.
+func sumOf(config []byte, lists [][sha256.Size]byte) [sha256.Size]byte {
+	all := sha256.New()
+	all.Write(config)
+	for i := range lists {
+		all.Write(lists[i][:])
+	}
+	return [sha256.Size]byte(all.Sum(nil))
 }
 
-// Load reads and checks the file at path. Problems in its text come back as Errors.
+// Load reads and checks the file at path, and the list files it names. Problems in
+// their text come back as Errors.
 func Load(path string) (*Config, error) {
-	data, err := readFile(path)
+	data, err := readFile(path, MaxFile)
 	if err != nil {
 		return nil, err
 	}
 	return Parse(path, data)
 }
 
-func readFile(path string) ([]byte, error) {
+// readFile returns the regular file at path, or its first most+1 bytes.
+func readFile(path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: is not a regular file (%s)", path, info.Mode().Type())
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("not a regular file (%s)", info.Mode().Type())}
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, MaxFile+1))
+	var text bytes.Buffer
+	text.Grow(int(min(info.Size(), most)) + bytes.MinRead)
+	_, err = text.ReadFrom(io.LimitReader(f, most+1))
+	return text.Bytes(), err
 }
 
-// Parse checks data, the text of a file; name stands before positions in messages.
-// The error, if any, is of type Errors.
+// Parse checks data, the text of a file, and the list files it names. name stands
+// before positions in messages, and in its folder relative paths of list files
+// begin. The error, if any, is of type Errors.
 func Parse(name string, data []byte) (*Config, error) {
+	return parseWith(name, data, newShelf(name, readList))
+}
+
+func parseWith(name string, data []byte, s *shelf) (*Config, error) {
 	root, err := readTree(data)
 	if err != nil {
 		err.File = name
 		return nil, Errors{err}
 	}
-	c := checker{file: name}
-	cfg := c.config(root)
-	if len(c.errs) > 0 {
-		return nil, c.errs.sorted()
+	var sums [][sha256.Size]byte
+	for _, path := range listPaths(root, s.folder) {
+		sums = append(sums, s.open(path).sum)
 	}
-	for _, w := range c.warnings.sorted() {
+	c := checker{file: name, shelf: s, apps: newApps()}
+	cfg := c.config(root)
+	problems, warnings := c.errs.sorted(), c.warnings.sorted()
+	for _, f := range s.files {
+		problems = append(problems, f.problems()...)
+		warnings = append(warnings, f.warnings()...)
+		cfg.lists = append(cfg.lists, list{f.path, f.count()})
+	}
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	for _, w := range warnings {
 		cfg.Warnings = append(cfg.Warnings, w.Error())
 	}
-	cfg.Hash = hash(data)
+	cfg.sum = sumOf(data, sums)
+	cfg.Hash = hex.EncodeToString(cfg.sum[:6])
 	return cfg, nil
 }
 

@@ -21,7 +21,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
 }
 
-// Errors is every problem found in a file, at most 20, in file order.
+// Errors is every problem found, in file order: at most 20 of the configuration,
+// and behind them at most 10 of each list file and one that counts the rest.
 type Errors []*Error
 
 func (es Errors) Error() string {
@@ -43,11 +44,27 @@ func (es Errors) Unwrap() []error {
 
 const maxErrors = 20
 
-func (es Errors) sorted() Errors {
+func (es Errors) sort() {
 	slices.SortStableFunc(es, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
+}
+
+func (es Errors) sorted() Errors {
+	es.sort()
 	return es[:min(len(es), maxErrors)]
+}
+
+// most returns the first n of es, and one that counts those left out, which are
+// more by beyond than es has.
+func (es Errors) most(n, beyond int) Errors {
+	es.sort()
+	if len(es) <= n {
+		return es
+	}
+	next := *es[n]
+	next.Message = fmt.Sprintf("and %d more", len(es)-n+beyond)
+	return append(slices.Clone(es[:n]), &next)
 }
 
 // nearest returns the name with the fewest edits from word, the first of several,

@@ -3,8 +3,6 @@
 package policy
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -15,175 +13,154 @@ const (
 	maxGlobs   = 1000 // per list: they are tried one after the other
 )
 
-// matcher finds the first entry that matches a key. Entries are added in order
-// and numbered from 0. Exact entries and networks cost a map lookup however many
-// there are; networks one per prefix length in use. Globs are tried in order.
+// matcher finds the first entry that matches a key. Entries are numbered from 0
+// in the order they were added; in a list without order all have the number 0.
+// Exact entries cost one map lookup and networks one binary search, however many
+// there are. Globs are tried in order.
 type matcher struct {
-	exact    map[string]int
-	globs    []glob
-	networks map[netip.Prefix]int
-	v4, v6   []int // the prefix lengths in networks, each once
-	n        int
+	exact map[string]uint32
+	globs []numbered
+	v4    spans[addr4]
+	v6    spans[addr6]
+	n     int // entries, repeated ones too
 }
 
-type glob struct {
-	pattern string
-	index   int
+// numbered is the text of an entry and its number.
+type numbered struct {
+	text   string
+	number uint32
 }
 
-// first returns the number of the first entry that matches key, or -1.
-func (m *matcher) first(key []byte) int {
-	if m.n == 0 {
-		return -1
+// subject is a key to be matched, and the address it spells, if any.
+type subject struct {
+	key  []byte
+	addr netip.Addr
+}
+
+func (s *subject) spell() {
+	if a, ok := parseAddr(s.key); ok {
+		s.addr = a
 	}
-	best := m.n
-	if i, ok := m.exact[string(key)]; ok {
-		best = i
+}
+
+func (m *matcher) hasNetworks() bool { return len(m.v4.from) > 0 || len(m.v6.from) > 0 }
+
+// first returns the number of the first entry that matches, or none.
+func (m *matcher) first(s *subject) uint32 {
+	best, ok := m.exact[string(s.key)]
+	if !ok {
+		best = none
 	}
-	if len(m.networks) > 0 {
-		if a, ok := parseAddr(key); ok {
-			best = min(best, m.network(a))
-		}
+	switch {
+	case s.addr.Is4():
+		best = min(best, m.v4.find(as4(s.addr)))
+	case s.addr.IsValid():
+		best = min(best, m.v6.find(as6(s.addr)))
 	}
 	for i := range m.globs {
 		g := &m.globs[i]
-		if g.index > best {
+		if g.number >= best {
 			break
 		}
-		if globMatch(g.pattern, key) {
-			best = g.index
-			break
-		}
-	}
-	if best == m.n {
-		return -1
-	}
-	return best
-}
-
-func (m *matcher) network(a netip.Addr) int {
-	best, lengths := m.n, m.v6
-	if a.Is4() {
-		lengths = m.v4
-	}
-	for _, bits := range lengths {
-		p, _ := a.Prefix(bits)
-		if i, ok := m.networks[p]; ok {
-			best = min(best, i)
+		if globMatch(g.text, s.key) {
+			return g.number
 		}
 	}
 	return best
 }
 
-// add appends an entry. covered says that earlier entries match all it matches.
-func (m *matcher) add(entry string) (covered bool, err error) {
+// collector gathers the entries of a list, from which it makes a matcher.
+type collector struct {
+	ordered bool // the first match counts; otherwise any does
+	exact   []numbered
+	globs   []numbered
+	v4      []span[addr4]
+	v6      []span[addr6]
+	covered []uint32
+	n       int
+}
+
+// add appends an entry; it may keep the text until the matcher is made.
+func (c *collector) add(entry string) error {
 	if entry == "" || len(entry) > maxPattern {
-		return false, fmt.Errorf("an entry of %d bytes: allowed are 1 to %d", len(entry), maxPattern)
+		return fmt.Errorf("an entry of %d bytes: allowed are 1 to %d", len(entry), maxPattern)
 	}
 	network, isNetwork, err := parseNetwork(entry)
+	if err != nil {
+		return err
+	}
+	var number uint32
+	if c.ordered {
+		number = uint32(c.n)
+	}
 	switch {
-	case err != nil:
-		return false, err
+	case isNetwork && network.Addr().Is4():
+		c.v4 = append(c.v4, span4(network, number))
 	case isNetwork:
-		covered = m.addNetwork(network)
+		c.v6 = append(c.v6, span6(network, number))
 	case strings.ContainsAny(entry, "*?"):
-		covered, err = m.addGlob(entry)
+		err = c.addGlob(entry, number)
 	default:
-		covered = m.addExact(entry)
+		c.exact = append(c.exact, numbered{entry, number})
 	}
-	m.n++
-	return covered, err
+	if err == nil {
+		c.n++
+	}
+	return err
 }
 
-func (m *matcher) addExact(entry string) bool {
-	if m.first([]byte(entry)) >= 0 {
-		return true
+func (c *collector) addGlob(entry string, number uint32) error {
+	if len(c.globs) == maxGlobs {
+		return fmt.Errorf("more than %d entries with * or ?: use a prefix and one *, exact keys or networks", maxGlobs)
 	}
-	if m.exact == nil {
-		m.exact = map[string]int{}
-	}
-	m.exact[entry] = m.n
-	return false
-}
-
-func (m *matcher) addGlob(entry string) (covered bool, err error) {
-	if len(m.globs) == maxGlobs {
-		return false, fmt.Errorf("more than %d entries with * or ?: use a prefix and one *, exact keys or networks", maxGlobs)
-	}
-	for _, g := range m.globs {
-		if g.pattern == entry || g.pattern == "*" {
-			return true, nil
+	for _, g := range c.globs {
+		if g.text == entry || g.text == "*" {
+			c.covered = append(c.covered, number)
+			return nil
 		}
 	}
-	m.globs = append(m.globs, glob{entry, m.n})
-	return false, nil
+	c.globs = append(c.globs, numbered{strings.Clone(entry), number})
+	return nil
 }
 
-func (m *matcher) addNetwork(p netip.Prefix) (covered bool) {
-	lengths := &m.v6
-	if p.Addr().Is4() {
-		lengths = &m.v4
+// matcher returns the matcher of the entries, and the numbers of those of an
+// ordered list that can never be the first, as far as that is cheap to tell.
+func (c *collector) matcher() (m *matcher, covered []uint32) {
+	m = &matcher{globs: c.globs, n: c.n}
+	covered = c.covered
+	var more []uint32
+	m.v4, more = newSpans(c.v4)
+	covered = append(covered, more...)
+	m.v6, more = newSpans(c.v6)
+	covered = append(covered, more...)
+	return m, append(covered, c.keys(m)...)
+}
+
+// keys puts the exact entries into m, their text in one piece: that of the list
+// they are from can go.
+func (c *collector) keys(m *matcher) (covered []uint32) {
+	const most = 1 << 20 // comparisons of keys with globs
+	size := 0
+	for _, e := range c.exact {
+		size += len(e.text)
 	}
-	known := false
-	for _, bits := range *lengths {
-		known = known || bits == p.Bits()
-		if bits > p.Bits() {
+	var text strings.Builder
+	text.Grow(size)
+	m.exact = make(map[string]uint32, len(c.exact))
+	thorough := c.ordered && len(c.exact)*len(c.globs) <= most
+	for _, e := range c.exact {
+		s := subject{key: []byte(e.text)}
+		s.spell()
+		_, is := m.exact[e.text]
+		if is || thorough && m.first(&s) < e.number {
+			covered = append(covered, e.number)
 			continue
 		}
-		if wider, _ := p.Addr().Prefix(bits); m.has(wider) {
-			return true
-		}
+		text.WriteString(e.text)
+		m.exact[text.String()[text.Len()-len(e.text):]] = e.number
 	}
-	if !known {
-		*lengths = append(*lengths, p.Bits())
-	}
-	if m.networks == nil {
-		m.networks = map[netip.Prefix]int{}
-	}
-	m.networks[p] = m.n
-	return false
+	return covered
 }
-
-func (m *matcher) has(p netip.Prefix) bool { _, ok := m.networks[p]; return ok }
-
-// parseNetwork reads an address or a CIDR network. A bare address is the network
-// of that one address, so that it matches however a key spells it.
-func parseNetwork(entry string) (p netip.Prefix, is bool, err error) {
-	addr, bits, slash := strings.Cut(entry, "/")
-	a, ok := parseAddr([]byte(addr))
-	switch {
-	case strings.Contains(addr, "%"):
-		return p, false, nil
-	case ok && !slash:
-		return netip.PrefixFrom(a, a.BitLen()), true, nil
-	case ok:
-		return parseCIDR(entry, bits)
-	case slash && digits(bits) && dotted(addr):
-		return p, false, fmt.Errorf("network %q: write all four numbers, as in 10.0.0.0/8", entry)
-	}
-	return p, false, nil
-}
-
-func parseCIDR(entry, bits string) (netip.Prefix, bool, error) {
-	p, err := netip.ParsePrefix(entry)
-	if err != nil {
-		return p, false, fmt.Errorf("network %q: the prefix length %q must be 0 to 32 for IPv4, 0 to 128 for IPv6", entry, bits)
-	}
-	if p.Addr().Is4In6() {
-		if p.Bits() < 96 {
-			return p, false, errors.New("network " + entry + ": write it as an IPv4 network")
-		}
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	if p != p.Masked() {
-		return p, false, fmt.Errorf("network %q has host bits set: write %q for the network, or %q for the one address", entry, p.Masked(), p.Addr())
-	}
-	return p, true, nil
-}
-
-func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
-
-func dotted(s string) bool { return strings.Contains(s, ".") && strings.Trim(s, "0123456789.") == "" }
 
 // globMatch reports whether key matches pattern, where * is any run of bytes and
 // ? any one byte. It takes at most len(pattern) * len(key) steps.
@@ -205,118 +182,4 @@ func globMatch(pattern string, key []byte) bool {
 		}
 	}
 	return strings.Trim(pattern[p:], "*") == ""
-}
-
-// parseAddr reads an IP address as netip.ParseAddr does, without allocating when
-// key is none: most keys are not. An IPv4 address in IPv6 form comes back as
-// IPv4, and a zone is dropped.
-func parseAddr(key []byte) (netip.Addr, bool) {
-	if len(key) < 2 || len(key) > 256 {
-		return netip.Addr{}, false
-	}
-	if bytes.IndexByte(key, ':') < 0 {
-		b, ok := parse4(key)
-		return netip.AddrFrom4(b), ok
-	}
-	if i := bytes.IndexByte(key, '%'); i >= 0 {
-		if i == len(key)-1 {
-			return netip.Addr{}, false
-		}
-		key = key[:i]
-	}
-	b, ok := parse6(key)
-	return netip.AddrFrom16(b).Unmap(), ok
-}
-
-func parse4(s []byte) (b [4]byte, ok bool) {
-	for i := range b {
-		n, v := 0, 0
-		for n < len(s) && n < 3 && s[n] >= '0' && s[n] <= '9' {
-			v = v*10 + int(s[n]-'0')
-			n++
-		}
-		if n == 0 || v > 255 || n > 1 && s[0] == '0' {
-			return b, false
-		}
-		b[i], s = byte(v), s[n:]
-		if i == 3 {
-			break
-		}
-		if len(s) == 0 || s[0] != '.' {
-			return b, false
-		}
-		s = s[1:]
-	}
-	return b, len(s) == 0
-}
-
-// parse6 reads up to eight groups into b; gap remembers where "::" stood, and
-// what was read behind it moves to the end.
-func parse6(s []byte) (b [16]byte, ok bool) {
-	n, gap := 0, -1
-	if len(s) >= 2 && s[0] == ':' && s[1] == ':' {
-		gap, s = 0, s[2:]
-	}
-	for len(s) > 0 {
-		v, digits := group(s)
-		if digits < len(s) && s[digits] == '.' {
-			four, ok := parse4(s)
-			if !ok || n > 12 || n < 12 && gap < 0 {
-				return b, false
-			}
-			n, s = n+copy(b[n:], four[:]), nil
-			break
-		}
-		if digits == 0 || digits > 4 || n == 16 {
-			return b, false
-		}
-		b[n], b[n+1] = byte(v>>8), byte(v)
-		n, s = n+2, s[digits:]
-		if len(s) == 0 {
-			break
-		}
-		if s[0] != ':' || len(s) == 1 {
-			return b, false
-		}
-		if s = s[1:]; s[0] == ':' {
-			if gap >= 0 {
-				return b, false
-			}
-			gap, s = n, s[1:]
-		}
-	}
-	return spread(b, n, gap)
-}
-
-func spread(b [16]byte, n, gap int) (out [16]byte, ok bool) {
-	if gap < 0 {
-		return b, n == 16
-	}
-	copy(out[:], b[:gap])
-	copy(out[16-(n-gap):], b[gap:n])
-	return out, n < 16
-}
-
-// group reads hex digits, at most five: one more than a group may have.
-func group(s []byte) (v, digits int) {
-	for digits < len(s) && digits < 5 {
-		d := hexDigit(s[digits])
-		if d < 0 {
-			break
-		}
-		v, digits = v<<4|d, digits+1
-	}
-	return v, digits
-}
-
-func hexDigit(c byte) int {
-	switch {
-	case c >= '0' && c <= '9':
-		return int(c - '0')
-	case c >= 'a' && c <= 'f':
-		return int(c-'a') + 10
-	case c >= 'A' && c <= 'F':
-		return int(c-'A') + 10
-	}
-	return -1
 }

@@ -100,7 +100,7 @@ func TestResolve(t *testing.T) {
 		if got := rule.Limits[0].Count; got != tt.count || verdict != tt.verdict {
 			t.Errorf("%q: limit %d, verdict %d: want %d, %d", tt.key, got, verdict, tt.count, tt.verdict)
 		}
-		if !rule.Limits[0].Interval {
+		if !rule.Interval {
 			t.Errorf("%q: refill is not inherited", tt.key)
 		}
 	}
@@ -150,46 +150,67 @@ func TestCountedEntries(t *testing.T) {
 
 func TestInline(t *testing.T) {
 	s := Default().Policies
-	limit := bucket.Limit{Count: 5, Period: time.Minute, Burst: 7}
-	p, err := s.Inline(limit)
+	in := Inline{Limit: bucket.Limit{Count: 5, Period: time.Minute, Burst: 7}}
+	p, err := s.Inline(in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Name != "~60000" || p.ID.Value() != p.Name || !p.Inline || p.Exact || p.Shadow || p.Down != (Down{}) {
+	if p.Name != "~60000" || p.ID.Value() != p.Name || !p.Inline || p.Exact || p.Shadow || p.Down != (Down{}) || !p.Admits(-1) {
 		t.Errorf("%+v", p)
 	}
-	if rule, v := p.Resolve([]byte("k")); rule.N != 1 || rule.Limits[0] != limit || v != Limited {
+	if rule, v := p.Resolve([]byte("k")); rule.N != 1 || rule.Limits[0] != in.Limit || v != Limited {
 		t.Errorf("%+v %d", rule, v)
 	}
-	if again, _ := s.Inline(limit); again != p {
+	if again, _ := s.Inline(in); again != p {
 		t.Error("not remembered")
 	}
-	limit.Count, limit.Burst = 9, 9
-	if q, _ := s.Inline(limit); q == p || q.ID != p.ID {
+	in.Limit.Count, in.Limit.Burst = 9, 9
+	if q, _ := s.Inline(in); q == p || q.ID != p.ID {
 		t.Error("a changed count must be another rule of the same bucket")
 	}
-	limit.Interval = true
-	if q, _ := s.Inline(limit); q.Name != "~60000i" {
-		t.Errorf("interval: %q", q.Name)
+}
+
+func TestInlineAlgorithms(t *testing.T) {
+	s := Default().Policies
+	for i, name := range bucket.Algorithms() {
+		in := Inline{Algorithm: bucket.Algorithm(i), Limit: bucket.Limit{Count: 5, Period: time.Second, Burst: 5}}
+		want := "~1000:" + name
+		if in.Algorithm == bucket.TokenBucket {
+			want = "~1000"
+		}
+		p, err := s.Inline(in)
+		if err != nil || p.Name != want || p.ID.Value() != want || p.Rule.Algorithm != in.Algorithm {
+			t.Errorf("%s: %+v %v", name, p, err)
+		}
+		if again, _ := s.Inline(in); again != p {
+			t.Errorf("%s: not remembered", name)
+		}
 	}
 }
 
 func TestInlineRefused(t *testing.T) {
 	s := Default().Policies
-	for want, l := range map[string]bucket.Limit{
-		"inline limit: count 0: allowed are 1 to 1000000000":           {Period: time.Second, Burst: 1},
-		"inline limit: burst -1: allowed are 1 to 1000000000":          {Count: 1, Period: time.Second, Burst: -1},
-		"inline limit: period 1.5ms: give whole milliseconds":          {Count: 1, Period: 1500 * time.Microsecond, Burst: 1},
-		"inline limit: period 0s: allowed are 1ms to 8784h0m0s":        {Count: 1, Burst: 1},
-		"inline limit: count 1000000001: allowed are 1 to 1000000000":  {Count: bucket.MaxCount + 1, Period: time.Second, Burst: 1},
-		"inline limit: period 8784h0m1s: allowed are 1ms to 8784h0m0s": {Count: 1, Period: bucket.MaxPeriod + time.Second, Burst: 1},
+	of := func(a bucket.Algorithm, count int64, period time.Duration, burst int64) Inline {
+		return Inline{a, bucket.Limit{Count: count, Period: period, Burst: burst}}
+	}
+	for want, in := range map[string]Inline{
+		"count 0: allowed are 1 to 1000000000":                                             of(bucket.TokenBucket, 0, time.Second, 1),
+		"burst -1: allowed are 1 to 1000000000":                                            of(bucket.TokenBucket, 1, time.Second, -1),
+		"period 1.5ms: give whole milliseconds":                                            of(bucket.TokenBucket, 1, 1500*time.Microsecond, 1),
+		"period 0s: allowed are 1ms to 8784h0m0s":                                          of(bucket.TokenBucket, 1, 0, 1),
+		"count 1000000001: allowed are 1 to 1000000000":                                    of(bucket.TokenBucket, bucket.MaxCount+1, time.Second, 1),
+		"period 8784h0m1s: allowed are 1ms to 8784h0m0s":                                   of(bucket.TokenBucket, 1, bucket.MaxPeriod+time.Second, 1),
+		"burst 7: a fixed_window has none":                                                 of(bucket.FixedWindow, 5, time.Second, 7),
+		"burst 7: a concurrency has none":                                                  of(bucket.Concurrency, 5, time.Second, 7),
+		"count 10001: a sliding_log allows 1 to 10000; a sliding_window has no such bound": of(bucket.SlidingLog, 10001, time.Second, 10001),
+		"algorithm 6: allowed are 0 to 5":                                                  of(6, 1, time.Second, 1),
 	} {
-		if _, err := s.Inline(l); err == nil || err.Error() != want {
+		if _, err := s.Inline(in); err == nil || err.Error() != "inline limit: "+want {
 			t.Errorf("%v: want %s", err, want)
 		}
 	}
 	off := parse(t, "inline_limits: false").Policies
-	if _, err := off.Inline(bucket.Limit{Count: 1, Period: time.Second, Burst: 1}); !errors.Is(err, ErrInlineOff) {
+	if _, err := off.Inline(of(bucket.TokenBucket, 1, time.Second, 1)); !errors.Is(err, ErrInlineOff) {
 		t.Errorf("switched off: %v", err)
 	}
 }
@@ -201,7 +222,7 @@ func TestInlineIsBounded(t *testing.T) {
 		wg.Go(func() {
 			for i := range int64(600) {
 				n := int64(g)*300 + i + 1
-				p, err := s.Inline(bucket.Limit{Count: n, Period: time.Second, Burst: n})
+				p, err := s.Inline(Inline{Limit: bucket.Limit{Count: n, Period: time.Second, Burst: n}})
 				if err != nil || p.Rule.Limits[0].Count != n {
 					t.Errorf("%d: %v", n, err)
 				}
@@ -241,7 +262,7 @@ func TestSet(t *testing.T) {
 
 func TestNothingIsAllocated(t *testing.T) {
 	s := parse(t, listed).Policies
-	name, limit := []byte("p"), bucket.Limit{Count: 5, Period: time.Minute, Burst: 7}
+	name, limit := []byte("p"), Inline{Limit: bucket.Limit{Count: 5, Period: time.Minute, Burst: 7}}
 	if _, err := s.Inline(limit); err != nil {
 		t.Fatal(err)
 	}
@@ -251,6 +272,11 @@ func TestNothingIsAllocated(t *testing.T) {
 			t.Errorf("%s: %v allocations", what, n)
 		}
 	}
+	admitting := parse(t, "apps: {shop: {uids: [1], gids: [2]}, blog: {uids: [3]}}\npolicies: {p: {limit: 1/s, apps: [blog]}}").Policies
+	shop, restricted := []byte("shop"), admitting.Lookup(name)
+	check("AppNamed", func() { _ = admitting.AppNamed(shop) })
+	check("AppOf", func() { _ = admitting.AppOf(9, 2) })
+	check("Admits", func() { _ = restricted.Admits(1) })
 	check("Lookup", func() { _ = s.Lookup(name) })
 	check("Inline", func() { _, _ = s.Inline(limit) })
 	for _, key := range []string{"someone", "vip", "x-batch", "10.1.2.3", "1.2.3.400", "2001:db8::1", "fe80::1%eth0", "dead:beef:77", "user:12", strings.Repeat("é", 512)} {

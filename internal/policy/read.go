@@ -17,7 +17,7 @@ import (
 func (c *checker) config(root *node) *Config {
 	cfg := defaults()
 	inline := true
-	var policies *node
+	var policies, applications *node
 	var list []*Policy
 	if root != nil {
 		c.object("the file", root,
@@ -26,14 +26,19 @@ func (c *checker) config(root *node) *Config {
 			field{"admin", func(name string, n *node) { c.admin(name, n, &cfg.Admin) }},
 			field{"cache", func(name string, n *node) { c.cache(name, n, &cfg.Cache) }},
 			field{"inline_limits", c.boolean(func(on bool) { inline = on })},
+			field{"trust_client_app", c.boolean(func(on bool) { c.apps.trust = on })},
+			keep("apps", &applications),
 			keep("policies", &policies),
 		)
 	}
 	c.shared = cfg.Redis != nil
+	if applications != nil {
+		c.applications(applications)
+	}
 	if policies != nil {
 		list = c.policies(policies)
 	}
-	cfg.Policies = newSet(list, inline)
+	cfg.Policies = newSet(list, inline, c.apps)
 	return cfg
 }
 

@@ -4,7 +4,6 @@
 package policy
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -12,8 +11,6 @@ import (
 
 	"rlsidecar/internal/bucket"
 )
-
-var algorithms = []string{"token_bucket"}
 
 func (c *checker) policies(n *node) []*Policy {
 	var list []*Policy
@@ -29,144 +26,85 @@ func (c *checker) policies(n *node) []*Policy {
 
 func (c *checker) policy(key, n *node) *Policy {
 	p := &Policy{Name: key.text, ID: unique.Make(key.text)}
-	s := shape{owner: key, in: n}
-	var overrides *node
-	c.object("policy "+quote(key.text), n,
+	s := shape{owner: key, in: n, hold: defaultHold}
+	known := true
+	var overrides, overrideFile *node
+	own := c.settings(&s)
+	c.object("policy "+quote(key.text), n, slices.Concat([]field{
 		keep("limit", &s.limit),
 		keep("burst", &s.burst),
-		field{"algorithm", c.choice(algorithms, func(int) {})},
-		field{"refill", c.choice([]string{"continuous", "interval"}, func(i int) { s.interval = i == 1 })},
-		field{"consistency", c.choice([]string{"leased", "exact"}, func(i int) { p.Exact = i == 1 })},
-		field{"when_redis_is_down", func(name string, n *node) { c.down(name, n, &p.Down) }},
-		field{"mode", c.choice([]string{"enforce", "shadow"}, func(i int) { p.Shadow = i == 1 })},
+		{"algorithm", func(name string, n *node) { known = c.algorithm(name, n, &s.rule.Algorithm) }},
+	}, own.fields(), []field{
+		{"consistency", c.choice([]string{"leased", "exact"}, func(i int) { p.Exact = i == 1 })},
+		{"when_redis_is_down", func(name string, n *node) { c.down(name, n, &p.Down) }},
+		{"mode", c.choice([]string{"enforce", "shadow"}, func(i int) { p.Shadow = i == 1 })},
+		{"apps", func(name string, n *node) { c.admitted(name, n, &p.admitted) }},
 		keep("overrides", &overrides),
-		field{"exempt", func(name string, n *node) { c.entries(name, n, &p.exempt) }},
-		field{"block", func(name string, n *node) { c.entries(name, n, &p.block) }},
-	)
-	if n.kind != kindMap {
+		keep(overridesFile, &overrideFile),
+		{"exempt", func(name string, n *node) { c.entries(name, n, &p.exempt) }},
+		{exemptFile, func(name string, n *node) { c.entryFile(name, n, &p.exempt) }},
+		{"block", func(name string, n *node) { c.entries(name, n, &p.block) }},
+		{blockFile, func(name string, n *node) { c.entryFile(name, n, &p.block) }},
+	})...)
+	if n.kind != kindMap || !known {
 		return p
 	}
+	own.read(c, s.rule.Algorithm)
 	s.leased = !p.Exact
 	p.Rule = c.rule(s)
 	if overrides != nil {
 		c.overrides(overrides, p, s)
 	}
+	if overrideFile != nil {
+		c.overrideFile(overrideFile, p, s)
+	}
+	p.summarize()
 	return p
 }
 
-// shape is what a rule is made of, in a policy or an override.
-type shape struct {
-	owner, in    *node // the name it belongs to, and the mapping
-	limit, burst *node
-	interval     bool
-	leased       bool
+func (c *checker) algorithm(name string, n *node, into *bucket.Algorithm) (known bool) {
+	c.choice(bucket.Algorithms(), func(i int) { *into, known = bucket.Algorithm(i), true })(name, n)
+	return known
 }
 
-// rule returns the rule of s, its limits sorted by period, or the zero Rule when
-// something is wrong with it.
-func (c *checker) rule(s shape) bucket.Rule {
-	if s.limit == nil && has(s.in, "limit") {
-		return bucket.Rule{} // empty: said already
+// setting is a field that only one algorithm has. It is read when the algorithm is known.
+type setting struct {
+	field
+	only  bucket.Algorithm
+	value *node
+}
+
+type settings []*setting
+
+func (c *checker) settings(s *shape) settings {
+	rule := &s.rule
+	return settings{
+		{field: field{"refill", c.choice([]string{"continuous", "interval"}, func(i int) { rule.Interval = i == 1 })}, only: bucket.TokenBucket},
+		{field: field{"borrow", c.number(0, bucket.MaxCount, func(v int64) { rule.Borrow = v })}, only: bucket.TokenBucket},
+		{field: field{"align", c.choice([]string{"clock", "first_use"}, func(i int) { rule.FirstUse = i == 1 })}, only: bucket.FixedWindow},
+		{field: field{"buckets", c.number(bucket.MinParts, bucket.MaxParts, func(v int64) { rule.Parts = uint8(v) })}, only: bucket.SlidingWindow},
+		{field: field{"max_hold", c.duration(&s.hold, time.Second, bucket.MaxPeriod)}, only: bucket.Concurrency},
 	}
-	if s.limit == nil {
-		c.fail(s.owner, "%s has no limit: add limit: N/period, such as 5/second", quote(s.owner.text))
-		return bucket.Rule{}
+}
+
+func (own settings) fields() []field {
+	fields := make([]field, len(own))
+	for i, s := range own {
+		fields[i] = keep(s.name, &s.value)
 	}
-	before := len(c.errs)
-	limits := c.limits(s.limit)
-	c.bursts(s, limits)
-	if len(c.errs) > before {
-		return bucket.Rule{}
-	}
-	for i := range limits {
-		limits[i].Interval = s.interval
-		if s.leased && c.shared {
-			c.warnShort(s, limits[i])
+	return fields
+}
+
+func (own settings) read(c *checker, a bucket.Algorithm) {
+	for _, s := range own {
+		switch {
+		case s.value == nil:
+		case s.only != a:
+			c.fail(s.value, "%s is only for %s, not %s: remove it, or write algorithm: %s", s.name, s.only, a, s.only)
+		default:
+			s.field.read(s.name, s.value)
 		}
 	}
-	slices.SortFunc(limits, func(a, b bucket.Limit) int {
-		return cmp.Or(cmp.Compare(a.Period, b.Period), cmp.Compare(a.Count, b.Count))
-	})
-	rule, err := bucket.NewRule(limits...)
-	if err != nil {
-		c.fail(s.limit, "limit: %v", err)
-	}
-	return rule
-}
-
-func (c *checker) limits(n *node) []bucket.Limit {
-	if n.kind != kindList {
-		return []bucket.Limit{c.limit(n)}
-	}
-	if len(n.items) < 1 || len(n.items) > bucket.MaxLimits {
-		c.fail(n, "limit is a list of %d: allowed are 1 to %d", len(n.items), bucket.MaxLimits)
-		return nil
-	}
-	limits := make([]bucket.Limit, len(n.items))
-	for i, item := range n.items {
-		l := c.limit(item)
-		twin := slices.IndexFunc(limits[:i], func(o bucket.Limit) bool { return l.Period > 0 && o.Period == l.Period })
-		if limits[i] = l; twin >= 0 {
-			stricter := limits[twin]
-			if l.Count < stricter.Count {
-				stricter = l
-			}
-			c.fail(item, "limit %s: there is one of the same period already: keep only the stricter, %s", item.show(), showLimit(stricter))
-		}
-	}
-	return limits
-}
-
-func (c *checker) limit(n *node) bucket.Limit {
-	if !n.scalar() {
-		c.is("limit", n, kindText)
-		return bucket.Limit{}
-	}
-	l, err := parseLimit(n.text)
-	if err != nil {
-		c.fail(n, "limit %s: %v", n.show(), err)
-	}
-	return l
-}
-
-// bursts sets the burst of each limit when the file gives them.
-func (c *checker) bursts(s shape, limits []bucket.Limit) {
-	n := s.burst
-	switch {
-	case n == nil:
-	case s.limit.kind != kindList && n.kind == kindList:
-		c.fail(n, "burst is a list, but limit is not: write one number")
-	case s.limit.kind != kindList:
-		c.burst(n, limits[:1])
-	case n.kind != kindList || len(n.items) != len(s.limit.items):
-		c.fail(n, "burst must be a list as long as limit (%d), or be left out", len(s.limit.items))
-	default:
-		for i := range limits {
-			c.burst(n.items[i], limits[i:i+1])
-		}
-	}
-}
-
-func (c *checker) burst(n *node, of []bucket.Limit) {
-	if v, ok := c.integer("burst", n, 1, bucket.MaxCount); ok {
-		of[0].Burst = v
-	}
-}
-
-// warnShort points out a bucket that fills so fast that permits are used up
-// before a lease of them could pay.
-func (c *checker) warnShort(s shape, l bucket.Limit) {
-	fill := time.Duration(float64(l.Burst) * float64(l.Period) / float64(l.Count))
-	if fill >= 10*time.Millisecond {
-		return
-	}
-	c.warn(s.limit, "limit %s with burst %d fills in %v, below 10ms: every call asks Redis; raise burst to %d or more to answer from memory",
-		showLimit(l), l.Burst, fill, burstOf(l, 20*time.Millisecond))
-}
-
-// burstOf returns the burst that takes d to fill.
-func burstOf(l bucket.Limit, d time.Duration) int64 {
-	return max(1, int64(float64(l.Count)*float64(d)/float64(l.Period)+0.999))
 }
 
 func (c *checker) down(name string, n *node, into *Down) {
@@ -207,45 +145,45 @@ func (c *checker) overrides(n *node, p *Policy, base shape) {
 	if !c.is("overrides", n, kindList) {
 		return
 	}
+	r := newRuling()
 	for _, item := range n.items {
 		var key *node
 		s := base
 		s.in, s.limit, s.burst = item, nil, nil
 		c.object("an override", item, keep("key", &key), keep("limit", &s.limit), keep("burst", &s.burst))
-		if item.kind != kindMap {
+		switch {
+		case item.kind != kindMap:
 			continue
-		}
-		if key == nil {
+		case key == nil:
 			c.fail(item, "an override has no key: add key: TEXT, where * stands for any text and ? for one byte")
 			continue
 		}
 		s.owner = key
 		rule := c.rule(s)
-		if c.entry("key", key, &p.overrideKeys) {
-			c.warn(key, "override %s can never match: an earlier one covers it", key.show())
-		}
-		p.overrides = append(p.overrides, rule)
+		c.entry("key", key, func(text string) error { return r.add(text, key.line, key.col, rule) })
 	}
+	p.overrides = append(p.overrides, r.done(c))
 }
 
-func (c *checker) entries(name string, n *node, into *matcher) {
+func (c *checker) entries(name string, n *node, into *[]*matcher) {
 	if !c.is(name, n, kindList) {
 		return
 	}
+	var all collector
 	for _, item := range n.items {
-		c.entry(name, item, into)
+		c.entry(name, item, all.add)
 	}
+	m, _ := all.matcher()
+	*into = append(*into, m)
 }
 
-// entry adds one text of a list, and reports whether earlier ones cover it.
-func (c *checker) entry(name string, n *node, into *matcher) (covered bool) {
+// entry passes on one text of a list.
+func (c *checker) entry(name string, n *node, add func(string) error) {
 	if !n.scalar() {
 		c.is("an entry of "+name, n, kindText)
-		return false
+		return
 	}
-	covered, err := into.add(n.text)
-	if err != nil {
+	if err := add(n.text); err != nil {
 		c.fail(n, "%s: %v", name, err)
 	}
-	return covered
 }

@@ -1,4 +1,4 @@
-// Following the file while the agent runs.
+// Following the configuration and its list files while the agent runs.
 
 package policy
 
@@ -8,11 +8,12 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 )
 
-// Status is what became of the latest reading of the file.
+// Status is what became of the latest reading of the file and its list files.
 type Status struct {
 	OK          bool      // the file is the configuration in force
 	Hash        string    // of the configuration in force
@@ -23,24 +24,28 @@ type Status struct {
 }
 
 // Reloader applies a changed file when it is good, and keeps the last good
-// configuration when it is not.
+// configuration when it is not. The list files a configuration names are part of it:
+// a change of one is a change of all, and so is a mistake in one.
 //
-// A change is noticed by SIGHUP, by an event of the file's folder, or by a poll:
+// A change is noticed by SIGHUP, by an event of a file's folder, or by a poll:
 // network file systems send no events. Since files are also written in place, and
 // half a file or an empty one can be valid, a change that was noticed is applied
 // only when two readings, settle apart, agree. SIGHUP says that the file is
 // complete: it is applied at once.
 type Reloader struct {
 	path    string
-	running *Config // what socket, redis, admin and cache were started with
+	running Config // only what needs a restart: socket, redis, admin and cache
 	apply   func(*Config)
 	log     *slog.Logger
 	poll    time.Duration
 	settle  time.Duration
 
 	// Of the goroutine in Run.
-	pending content // read once, not applied yet
-	done    content // applied or refused
+	pending content           // read once, not applied yet
+	done    content           // applied or refused
+	text    [sha256.Size]byte // of the file in which lists were found
+	lists   []string          // paths of its list files
+	sums    sums              // of the lists
 
 	mu     sync.Mutex // guards status
 	status Status
@@ -48,19 +53,25 @@ type Reloader struct {
 
 // content tells one reading of the file from another.
 type content struct {
-	sum  [sha256.Size]byte
-	fail string // why it could not be read
+	sum  [sha256.Size]byte // of the file and its list files, readable or not
+	fail string            // why the file could not be read
 }
 
 // NewReloader returns a Reloader of the file at path, of which first was loaded.
 // apply is called from Run with each good configuration; it decides alone what
 // policies are in force.
 func NewReloader(path string, first *Config, apply func(*Config), log *slog.Logger) *Reloader {
-	return &Reloader{
-		path: path, running: first, apply: apply, log: log,
-		poll: 2 * time.Second, settle: 50 * time.Millisecond,
+	r := &Reloader{
+		path: path, apply: apply, log: log,
+		running: Config{Socket: first.Socket, Redis: first.Redis, Admin: first.Admin, Cache: first.Cache},
+		poll:    2 * time.Second, settle: 50 * time.Millisecond,
+		done:   content{sum: first.sum},
 		status: Status{OK: true, Hash: first.Hash, LastSuccess: time.Now()},
 	}
+	for _, l := range first.lists {
+		r.lists = append(r.lists, l.path)
+	}
+	return r
 }
 
 // Status returns what became of the latest reading.
@@ -73,7 +84,7 @@ func (r *Reloader) Status() Status {
 // Run follows the file until ctx ends. What comes from hup counts as SIGHUP; hup
 // may be nil.
 func (r *Reloader) Run(ctx context.Context, hup <-chan os.Signal) {
-	w := newWatch(r.path, r.log)
+	w := newWatch(r.log, r.paths())
 	defer w.close()
 	poll := time.NewTicker(r.poll)
 	defer poll.Stop()
@@ -89,7 +100,7 @@ func (r *Reloader) Run(ctx context.Context, hup <-chan os.Signal) {
 				continue
 			}
 			r.read(true)
-			w.follow()
+			w.follow(r.paths())
 		case <-w.changed():
 			again = true
 		case <-w.failed(): // events were lost
@@ -97,10 +108,10 @@ func (r *Reloader) Run(ctx context.Context, hup <-chan os.Signal) {
 		case <-settled:
 			settled = nil
 			again = r.read(false)
-			w.follow()
+			w.follow(r.paths())
 		case <-poll.C:
 			again = r.read(false)
-			w.follow()
+			w.follow(r.paths())
 		}
 		if again && settled == nil {
 			settled = time.After(r.settle)
@@ -111,11 +122,7 @@ func (r *Reloader) Run(ctx context.Context, hup <-chan os.Signal) {
 // read takes one reading, and acts on it when it is new and either confirmed by
 // the reading before or forced. It reports whether a second reading is wanted.
 func (r *Reloader) read(forced bool) (again bool) {
-	data, err := readFile(r.path)
-	now := content{sum: sha256.Sum256(data)}
-	if err != nil {
-		now = content{fail: err.Error()}
-	}
+	data, now, err := r.reading(forced)
 	confirmed := now == r.pending
 	r.pending = now
 	switch {
@@ -126,19 +133,44 @@ func (r *Reloader) read(forced bool) (again bool) {
 		return true
 	}
 	r.done = now
-	r.take(data, err, forced)
-	return false
-}
-
-func (r *Reloader) take(data []byte, err error, asked bool) {
 	var cfg *Config
 	if err == nil {
 		cfg, err = Parse(r.path, data)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		r.refuse(err)
-		return
+	case cfg.sum != now.sum && !forced: // a list was written since
+		r.pending, r.sums = content{}, sums{}
+		return true
+	default:
+		r.take(cfg, forced)
 	}
+	return false
+}
+
+// reading returns the text of the file, and what tells its present state and that
+// of its list files from others. all reads even list files that look unchanged.
+func (r *Reloader) reading(all bool) (data []byte, now content, err error) {
+	data, err = readFile(r.path, MaxFile)
+	if err != nil {
+		return nil, content{fail: err.Error()}, err
+	}
+	if text := sha256.Sum256(data); text != r.text || all {
+		root, _ := readTree(data)
+		r.text, r.lists, r.sums = text, listPaths(root, filepath.Dir(r.path)), sums{}
+	}
+	lists := make([][sha256.Size]byte, len(r.lists))
+	for i, path := range r.lists {
+		lists[i] = r.sums.of(path)
+	}
+	return data, content{sum: sumOf(data, lists)}, nil
+}
+
+// paths returns the files to follow.
+func (r *Reloader) paths() []string { return append([]string{r.path}, r.lists...) }
+
+func (r *Reloader) take(cfg *Config, asked bool) {
 	r.mu.Lock()
 	same := cfg.Hash == r.status.Hash
 	wasOK := r.status.OK
@@ -163,7 +195,7 @@ func (r *Reloader) report(cfg *Config) {
 	for _, w := range cfg.Warnings {
 		r.log.Warn(w)
 	}
-	if parts := needRestart(r.running, cfg); len(parts) > 0 {
+	if parts := needRestart(&r.running, cfg); len(parts) > 0 {
 		r.log.Warn("changed, but in force only after a restart", "parts", parts)
 	}
 }

@@ -311,3 +311,166 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 		t.Error("the password is logged")
 	}
 }
+
+const listing = "policies: {a: {limit: 1/s, exempt_file: lists/exempt.txt, overrides_file: lists/overrides.txt}}\n"
+
+// withLists writes a configuration with two list files, and returns their paths.
+func withLists(t *testing.T) (path, exempt, overrides string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "lists"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path, exempt, overrides = filepath.Join(dir, "rl.yaml"), filepath.Join(dir, "lists", "exempt.txt"), filepath.Join(dir, "lists", "overrides.txt")
+	write(t, path, listing)
+	write(t, exempt, "one\n")
+	write(t, overrides, "2/s two\n")
+	return path, exempt, overrides
+}
+
+// untilExempt waits for a configuration in which key is exempt.
+func (f *follower) untilExempt(key string) {
+	f.t.Helper()
+	f.until(key+" exempt", func() bool {
+		p := f.last().Policies.Lookup([]byte("a"))
+		if p == nil || f.Status().Hash != f.last().Hash {
+			return false
+		}
+		_, v := p.Resolve([]byte(key))
+		return v == Exempt
+	})
+}
+
+func TestReloadOfListFiles(t *testing.T) {
+	path, exempt, overrides := withLists(t)
+	f := follow(t, path, never)
+	before := f.Status().Hash
+	rename(t, exempt, "two\n") // seen by an event of its folder alone
+	f.untilExempt("two")
+	if s := f.Status(); s.Hash == before || s.Reloads != 1 {
+		t.Errorf("%+v", s)
+	}
+	write(t, exempt, "six\n") // in place, of the same size
+	f.untilExempt("six")
+	rename(t, overrides, "9/s two\n")
+	f.until("new override", func() bool {
+		rule, _ := f.last().Policies.Lookup([]byte("a")).Resolve([]byte("two"))
+		return rule.Limits[0].Count == 9
+	})
+	elsewhere := filepath.Join(t.TempDir(), "other.txt")
+	write(t, elsewhere, "ten\n")
+	rename(t, path, strings.ReplaceAll(listing, "lists/exempt.txt", elsewhere))
+	f.untilExempt("ten")
+	rename(t, elsewhere, "elf\n") // the new list's folder is followed as well
+	f.untilExempt("elf")
+	if s := f.Status(); !s.OK || s.Failures != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestReloadOfBadListFile(t *testing.T) {
+	path, exempt, _ := withLists(t)
+	f := follow(t, path, 2*time.Millisecond)
+	before := f.Status()
+	rename(t, exempt, "two\n10.0.0.1/8\n")
+	f.until("failure", func() bool { return !f.Status().OK })
+	want := exempt + ":2:1: network \"10.0.0.1/8\" has host bits set"
+	if s := f.Status(); s.Hash != before.Hash || s.Failures != 1 || s.Reloads != 0 || !strings.HasPrefix(s.Error, want) {
+		t.Errorf("%+v: want %s", s, want)
+	}
+	if err := os.Remove(exempt); err != nil {
+		t.Fatal(err)
+	}
+	f.until("second failure", func() bool { return f.Status().Failures == 2 })
+	if s := f.Status(); !strings.Contains(s.Error, "rl.yaml:1:41: exempt_file '"+exempt+"': no such file") {
+		t.Errorf("%+v", s)
+	}
+	write(t, exempt, "one\n")
+	f.until("recovery", func() bool { return f.Status().OK })
+	if s := f.Status(); s.Reloads != 0 || s.Hash != before.Hash {
+		t.Errorf("back to the first: %+v", s)
+	}
+	rename(t, exempt, "two\n")
+	f.untilExempt("two")
+}
+
+func TestReloadOfListFilesBySIGHUP(t *testing.T) {
+	path, exempt, _ := withLists(t)
+	f := follow(t, path, never)
+	writeOld(t, exempt, "two\n")
+	f.hup <- syscall.SIGHUP
+	f.untilExempt("two")
+	writeOld(t, exempt, "six\n") // looks as before
+	f.hup <- syscall.SIGHUP
+	f.untilExempt("six")
+	write(t, exempt, "two\n")
+	f.untilExempt("two")
+}
+
+// writeOld writes a file as if that had been long ago, always at the same time.
+func writeOld(t *testing.T, path, text string) {
+	t.Helper()
+	write(t, path, text)
+	old := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+	if err := os.Chtimes(path, old, old); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestListWrittenBetweenReadings(t *testing.T) {
+	path, exempt, _ := withLists(t)
+	writeOld(t, exempt, "one\n")
+	first, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var applied []string
+	r := NewReloader(path, first, func(c *Config) { applied = append(applied, c.Hash) }, slog.New(slog.DiscardHandler))
+	write(t, path, listing+"# changed\n")
+	if !r.read(false) {
+		t.Fatal("the change is not noticed")
+	}
+	writeOld(t, exempt, "two\n") // unnoticed until it is read for the configuration
+	if !r.read(false) || len(applied) != 0 {
+		t.Fatalf("applied what only one reading saw: %q", applied)
+	}
+	if !r.read(false) || r.read(false) || len(applied) != 1 {
+		t.Errorf("applied %q, want one configuration", applied)
+	}
+}
+
+func TestUnchangedListIsNotReadAgain(t *testing.T) {
+	_, exempt, _ := withLists(t)
+	writeOld(t, exempt, "one\n")
+	s := sums{}
+	first := s.of(exempt)
+	writeOld(t, exempt, "two\n")
+	if s.of(exempt) != first {
+		t.Error("read again, though it looks the same")
+	}
+	write(t, exempt, "two\n")
+	second := s.of(exempt)
+	if second == first {
+		t.Error("a new time is not noticed")
+	}
+	write(t, exempt, "six\n") // within the time that a file system tells apart, perhaps
+	if s.of(exempt) == second {
+		t.Error("a fresh file is not read again")
+	}
+}
+
+func TestFirstReadingIsNotRepeated(t *testing.T) {
+	path, exempt, _ := withLists(t)
+	first, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewReloader(path, first, func(*Config) { t.Error("applied") }, slog.New(slog.DiscardHandler))
+	if r.read(false) || r.read(false) || r.pending != r.done {
+		t.Error("an unchanged configuration is taken for a new one")
+	}
+	write(t, exempt, "two\n")
+	if !r.read(false) {
+		t.Error("a changed list is not noticed")
+	}
+}

@@ -28,19 +28,27 @@ type Set struct {
 	byName   map[string]*Policy
 	ordered  []*Policy
 	noInline bool
+	apps     *apps
 
 	// inline remembers the policies made of callers' limits. A map once stored
 	// is never written: adding to it stores a copy, so a hit takes no lock.
-	inline atomic.Pointer[map[bucket.Limit]*Policy]
+	inline atomic.Pointer[map[Inline]*Policy]
 }
 
-func newSet(ordered []*Policy, inline bool) *Set {
-	s := &Set{byName: make(map[string]*Policy, len(ordered)), ordered: ordered, noInline: !inline}
+// Inline is a limit that a caller brings. Of a bucket.Concurrency limit Period is
+// the longest hold.
+type Inline struct {
+	Algorithm bucket.Algorithm
+	Limit     bucket.Limit
+}
+
+func newSet(ordered []*Policy, inline bool, a *apps) *Set {
+	s := &Set{byName: make(map[string]*Policy, len(ordered)), ordered: ordered, noInline: !inline, apps: a}
 	for i, p := range ordered {
 		p.Index = i
 		s.byName[p.Name] = p
 	}
-	s.inline.Store(&map[bucket.Limit]*Policy{})
+	s.inline.Store(&map[Inline]*Policy{})
 	return s
 }
 
@@ -65,52 +73,55 @@ func (s *Set) Nearest(name string) string {
 }
 
 // Inline returns the policy of a caller's own limit: leased, enforced, local
-// while Redis is down. It fails with ErrInlineOff, or when l is out of the ranges
-// of bucket.Limit or its period is not in whole milliseconds. The same limit
-// mostly gives the same Policy, without allocating.
-func (s *Set) Inline(l bucket.Limit) (*Policy, error) {
-	if p := (*s.inline.Load())[l]; p != nil {
+// while Redis is down, open to all applications. It fails with ErrInlineOff, or
+// when in is out of the ranges of bucket.Rule or its period is not in whole
+// milliseconds. The same limit mostly gives the same Policy, without allocating.
+func (s *Set) Inline(in Inline) (*Policy, error) {
+	if p := (*s.inline.Load())[in]; p != nil {
 		return p, nil
 	}
 	if s.noInline {
 		return nil, ErrInlineOff
 	}
-	p, err := inlinePolicy(l)
-	if err != nil {
-		return nil, err
-	}
-	return s.remember(l, p), nil
-}
-
-func inlinePolicy(l bucket.Limit) (*Policy, error) {
-	rule, err := bucket.NewRule(l)
+	p, err := in.policy()
 	if err != nil {
 		return nil, fmt.Errorf("inline limit: %w", err)
 	}
-	if l.Period%time.Millisecond != 0 {
-		return nil, fmt.Errorf("inline limit: period %v: give whole milliseconds", l.Period)
+	return s.remember(in, p), nil
+}
+
+func (in Inline) policy() (*Policy, error) {
+	if names := bucket.Algorithms(); int(in.Algorithm) >= len(names) {
+		return nil, fmt.Errorf("algorithm %d: allowed are 0 to %d", in.Algorithm, len(names)-1)
 	}
-	name := "~" + strconv.FormatInt(l.Period.Milliseconds(), 10)
-	if l.Interval {
-		name += "i"
+	rule, err := bucket.Rule{Algorithm: in.Algorithm}.With(in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	if in.Limit.Period%time.Millisecond != 0 {
+		return nil, fmt.Errorf("period %v: give whole milliseconds", in.Limit.Period)
+	}
+	name := "~" + strconv.FormatInt(in.Limit.Period.Milliseconds(), 10)
+	if in.Algorithm != bucket.TokenBucket {
+		name += ":" + in.Algorithm.String()
 	}
 	return &Policy{Name: name, ID: unique.Make(name), Inline: true, Rule: rule}, nil
 }
 
 // remember keeps p unless there is one already or no room is left, and returns
 // the policy to use.
-func (s *Set) remember(l bucket.Limit, p *Policy) *Policy {
+func (s *Set) remember(in Inline, p *Policy) *Policy {
 	for {
 		old := s.inline.Load()
-		if was := (*old)[l]; was != nil {
+		if was := (*old)[in]; was != nil {
 			return was
 		}
 		if len(*old) >= maxInline {
 			return p
 		}
-		grown := make(map[bucket.Limit]*Policy, len(*old)+1)
+		grown := make(map[Inline]*Policy, len(*old)+1)
 		maps.Copy(grown, *old)
-		grown[l] = p
+		grown[in] = p
 		if s.inline.CompareAndSwap(old, &grown) {
 			return p
 		}

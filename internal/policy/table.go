@@ -5,6 +5,8 @@ package policy
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -23,14 +25,29 @@ func (c *Config) WriteTable(w io.Writer) error {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\nPOLICY\tLIMIT\tBURST\tCONSISTENCY\tREDIS DOWN\tMODE\tOVERRIDES\tEXEMPT\tBLOCK")
+	fmt.Fprintln(t, "\nPOLICY\tALGORITHM\tLIMIT\tBURST\tCONSISTENCY\tREDIS DOWN\tMODE\tAPPS\tOVERRIDES\tEXEMPT\tBLOCK")
 	for _, p := range c.Policies.ordered {
 		limits, bursts := ShowRule(&p.Rule)
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", p.Name, limits, bursts,
-			either(p.Exact, "exact", "leased"), p.Down, either(p.Shadow, "shadow", "enforce"),
-			len(p.overrides), p.exempt.n, p.block.n)
+		apps := c.Policies.AppNames(p)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", p.Name, p.Rule.Algorithm, limits, bursts,
+			either(p.Exact, "exact", "leased"), p.Down, either(p.Shadow, "shadow", "enforce"), either(apps == "", "all", apps),
+			p.countOverrides(), count(p.exempt), count(p.block))
 	}
 	return t.Flush()
+}
+
+func (p *Policy) countOverrides() (n int) {
+	for _, o := range p.overrides {
+		n += o.keys.n
+	}
+	return n
+}
+
+func count(lists []*matcher) (n int) {
+	for _, m := range lists {
+		n += m.n
+	}
+	return n
 }
 
 func (c *Config) writeSettings(w io.Writer) error {
@@ -41,7 +58,31 @@ func (c *Config) writeSettings(w io.Writer) error {
 	fmt.Fprintf(t, "admin\t%s%s\n", either(c.Admin.Listen == "", "off", c.Admin.Listen), either(c.Admin.Pprof, " with pprof", ""))
 	fmt.Fprintf(t, "cache\t%d buckets\n", c.Cache.MaxBuckets)
 	fmt.Fprintf(t, "inline limits\t%s\n", either(c.Policies.noInline, "off", "on"))
+	c.Policies.apps.write(t)
+	for _, l := range c.lists {
+		fmt.Fprintf(t, "list file\t%s: %d entries\n", l.path, l.entries)
+	}
 	return t.Flush()
+}
+
+func (a *apps) write(w io.Writer) {
+	for app, name := range a.names {
+		fmt.Fprintf(w, "app\t%s%s%s\n", name, members(" uids ", a.uids, app), members(" gids ", a.gids, app))
+	}
+	if a.trust {
+		fmt.Fprintln(w, "trust client app\ton")
+	}
+}
+
+// members lists the ids of an application behind label, or nothing when it has none.
+func members(label string, of map[uint32]int, app int) string {
+	var ids []string
+	for _, id := range slices.Sorted(maps.Keys(of)) {
+		if of[id] == app {
+			ids = append(ids, strconv.FormatUint(uint64(id), 10))
+		}
+	}
+	return labelled(label, strings.Join(ids, ","))
 }
 
 func (r *Redis) describe() string {
@@ -63,14 +104,30 @@ func (d Down) String() string {
 	return "local " + strconv.FormatFloat(d.Share, 'g', -1, 64)
 }
 
-// ShowRule writes the limits of r as a policy file does, and their bursts.
+// ShowRule writes the limits of r as a policy file does, with what its algorithm
+// adds to them, and their bursts, "none" where the algorithm has none.
 func ShowRule(r *bucket.Rule) (limits, bursts string) {
+	if r.Algorithm == bucket.Concurrency {
+		return fmt.Sprintf("%d at once, %s each", r.Limits[0].Count, showPeriod(r.Limits[0].Period)), "none"
+	}
 	var l, b []string
 	for _, limit := range r.Limits[:r.N] {
-		l = append(l, showLimit(limit)+either(limit.Interval, " at once", ""))
+		l = append(l, showLimit(limit)+either(r.Interval, " at once", ""))
 		b = append(b, strconv.FormatInt(limit.Burst, 10))
 	}
-	return strings.Join(l, ", "), strings.Join(b, ", ")
+	return strings.Join(l, ", ") + showSettings(r), either(r.Algorithm.Bursts(), strings.Join(b, ", "), "none")
+}
+
+func showSettings(r *bucket.Rule) string {
+	switch {
+	case r.Borrow > 0:
+		return fmt.Sprintf(", borrow %d", r.Borrow)
+	case r.FirstUse:
+		return " from the first use"
+	case r.Algorithm == bucket.SlidingWindow && r.Parts != bucket.DefaultParts:
+		return fmt.Sprintf(" in %d buckets", r.Parts)
+	}
+	return ""
 }
 
 func either(is bool, yes, no string) string {

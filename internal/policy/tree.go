@@ -51,6 +51,21 @@ type node struct {
 
 type pair struct{ key, value *node }
 
+// named returns the values of the fields of that name: one, unless it is repeated.
+// It may be asked of the nil of an empty file.
+func (n *node) named(name string) []*node {
+	if n == nil {
+		return nil
+	}
+	var values []*node
+	for _, f := range n.fields {
+		if f.key.text == name {
+			values = append(values, f.value)
+		}
+	}
+	return values
+}
+
 // scalar reports whether n is written as one word: it may stand for a name.
 func (n *node) scalar() bool { return n.kind >= kindText && n.kind <= kindBool }
 

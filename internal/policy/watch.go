@@ -1,4 +1,4 @@
-// Events of the folders a file lives in.
+// Events of the folders that files live in.
 
 package policy
 
@@ -11,26 +11,25 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watch reports that something happened near a file. It watches folders, not the
-// file: editors and deployments replace files, and a watch stays with the old one.
+// watch reports that something happened near a file. It watches folders, not
+// files: editors and deployments replace files, and a watch stays with the old one.
 // Behind a symbolic link it watches the folder of each link and of the target.
 // It promises nothing: without it the poll of the Reloader finds every change.
 type watch struct {
-	path    string
 	events  *fsnotify.Watcher // nil: the system gives no events
 	folders []string
 	log     *slog.Logger
 }
 
-func newWatch(path string, log *slog.Logger) *watch {
-	w := &watch{path: path, log: log}
+func newWatch(log *slog.Logger, paths []string) *watch {
+	w := &watch{log: log}
 	events, err := fsnotify.NewWatcher()
 	if err != nil {
 		log.Warn("no file events: changes are found by polling", "err", err)
 		return w
 	}
 	w.events = events
-	w.follow()
+	w.follow(paths)
 	return w
 }
 
@@ -50,12 +49,17 @@ func (w *watch) failed() <-chan error {
 	return w.events.Errors
 }
 
-// follow watches the folders where the file is now, and no others.
-func (w *watch) follow() {
+// follow watches the folders where the files are now, and no others.
+func (w *watch) follow(paths []string) {
 	if w.events == nil {
 		return
 	}
-	folders := foldersOf(w.path)
+	var folders []string
+	for _, path := range paths {
+		folders = append(folders, foldersOf(path)...)
+	}
+	slices.Sort(folders)
+	folders = slices.Compact(folders)
 	for _, f := range w.folders {
 		if !slices.Contains(folders, f) {
 			_ = w.events.Remove(f) // gone already, mostly
