@@ -8,6 +8,11 @@
 //		// too many; d.RetryAfter says when to come back
 //	}
 //
+// Of a concurrency limit a permit is held, and released in the end:
+//
+//	permit, d, err := client.Hold(ctx, rlsidecar.Policy("exports"), userID, rlsidecar.Wait(2*time.Second))
+//	defer permit.Release()
+//
 // A denial is a Decision, never an error. An error that is ErrUnavailable says
 // that nobody decided: the agent is not there, did not answer in time, or could
 // not. What to do then is up to the application.
@@ -16,26 +21,35 @@ package rlsidecar
 import (
 	"context"
 	"fmt"
+	"maps"
+	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"rlsidecar/protocol"
 )
 
+const appVariable = "RLSIDECAR_APP"
+
 // DefaultTimeout is how long a call may take, unless WithTimeout or Timeout say
 // otherwise.
 const DefaultTimeout = 50 * time.Millisecond
 
 // Client asks one agent. It is safe for use by many goroutines, which share one
-// connection; that is made by the first call and made again when it broke.
+// connection; that is made by the first call and made again when it broke. A call
+// that is to Wait has a connection to itself meanwhile, and so has a Hold.
 type Client struct {
 	path    string
 	timeout time.Duration
+	app     []byte
 
 	dialing chan struct{} // held while connecting; a channel, because those who wait for it have a budget
 
-	mu     sync.Mutex // mu guards the fields that follow
-	conn   *conn      // nil before the first call
+	mu     sync.Mutex     // mu guards the fields that follow
+	conn   *conn          // nil before the first call
+	aside  map[*conn]bool // all others, idle or not
+	idle   []*conn        // the last one used at the end
 	closed bool
 }
 
@@ -46,6 +60,10 @@ type Option func(*Client)
 // together, but not the time it was told to Wait. It must be above 0.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
+// WithApp names the calling application, where the operator lets callers say so: 1
+// to 128 bytes. Without it the environment variable RLSIDECAR_APP does, if set.
+func WithApp(name string) Option { return func(c *Client) { c.app = []byte(name) } }
+
 // New returns a client of the agent at address: "unix:///path" or a path of at
 // most 107 bytes. When address is empty, the environment variable
 // RLSIDECAR_ADDRESS is taken, else unix:///run/rlsidecar/rlsidecar.sock. New
@@ -55,9 +73,15 @@ func New(address string, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{path: path, timeout: DefaultTimeout, dialing: make(chan struct{}, 1)}
+	c := &Client{path: path, timeout: DefaultTimeout, dialing: make(chan struct{}, 1), aside: map[*conn]bool{}}
+	if name := os.Getenv(appVariable); name != "" {
+		c.app = []byte(name)
+	}
 	for _, o := range opts {
 		o(c)
+	}
+	if c.app != nil && (len(c.app) < 1 || len(c.app) > protocol.MaxPolicy) {
+		return nil, fmt.Errorf("rlsidecar: app of %d bytes: allowed are 1 to %d", len(c.app), protocol.MaxPolicy)
 	}
 	if c.timeout <= 0 {
 		return nil, fmt.Errorf("rlsidecar: timeout %v: allowed is any above 0", c.timeout)
@@ -65,18 +89,26 @@ func New(address string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Close closes the connection. Calls under way, and later ones, fail with
-// ErrClosed.
+// Close closes all connections, so that the agent takes back what is held. Calls
+// under way, and later ones, fail with ErrClosed.
 func (c *Client) Close() error {
-	c.mu.Lock()
-	open := c.conn
-	c.closed = true
-	c.mu.Unlock()
-	if open != nil {
-		open.fail(ErrClosed)
-		<-open.readerDone
+	for _, cn := range c.shut() {
+		cn.fail(ErrClosed)
+		<-cn.readerDone
 	}
 	return nil
+}
+
+// shut lets no connection be opened any more and returns those that are.
+func (c *Client) shut() []*conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	open := slices.Collect(maps.Keys(c.aside))
+	if c.conn != nil {
+		open = append(open, c.conn)
+	}
+	return open
 }
 
 // CallOption changes one call.
@@ -94,17 +126,18 @@ type settings struct {
 func Cost(n int64) CallOption { return func(s *settings) { s.cost = n } }
 
 // Wait lets the agent hold the answer back for up to d, at most a minute, until
-// the permits are there. It comes on top of the time-out.
+// the permits are there. It comes on top of the time-out. A caller whose context
+// ends first gives up its place in the queue. Acquire, AcquireAll and Hold wait.
 func Wait(d time.Duration) CallOption { return func(s *settings) { s.wait = d } }
 
 // Timeout sets the time-out of this call, see WithTimeout.
 func Timeout(d time.Duration) CallOption { return func(s *settings) { s.timeout = d } }
 
-// App names the calling application, where the operator lets callers say so.
+// App names the calling application for this call, see WithApp.
 func App(name string) CallOption { return func(s *settings) { s.app = []byte(name) } }
 
 func (c *Client) settings(opts []CallOption) settings {
-	s := settings{cost: 1, timeout: c.timeout}
+	s := settings{cost: 1, timeout: c.timeout, app: c.app}
 	for _, o := range opts {
 		o(&s)
 	}
@@ -143,26 +176,36 @@ func done(result []byte) error {
 
 func (c *Client) decide(ctx context.Context, m protocol.Method, l Limit, key string, opts []CallOption) (Decision, error) {
 	var d protocol.Decision
-	err := c.call(ctx, m, l, key, opts, func(result []byte) error { return protocol.ParseDecision(result, &d) })
-	if err != nil {
+	if err := c.call(ctx, m, l, key, opts, decisionInto(&d)); err != nil {
 		return Decision{}, err
 	}
 	return decision(&d), nil
 }
 
+func decisionInto(d *protocol.Decision) decoder {
+	return func(result []byte) error { return protocol.ParseDecision(result, d) }
+}
+
 func (c *Client) call(ctx context.Context, m protocol.Method, l Limit, key string, opts []CallOption, decode decoder) error {
 	s := c.settings(opts)
-	call, err := l.call(key, s.cost)
+	encode, err := s.encoder(m, l, key)
 	if err != nil {
 		return err
+	}
+	return c.do(ctx, &s, encode, decode)
+}
+
+// encoder writes a call about one key. Only acquire has options.
+func (s *settings) encoder(m protocol.Method, l Limit, key string) (encoder, error) {
+	call, err := l.call(key, s.cost)
+	if err != nil {
+		return nil, err
 	}
 	var o *protocol.Options
 	if m == protocol.Acquire {
 		o = s.options()
 	}
-	return c.do(ctx, &s, func(dst []byte, id uint32) []byte {
-		return protocol.AppendCall(dst, id, m, &call, o)
-	}, decode)
+	return func(dst []byte, id uint32) []byte { return protocol.AppendCall(dst, id, m, &call, o) }, nil
 }
 
 // Ask is one of the calls of AcquireAll. A Cost of 0 stands for 1.

@@ -55,6 +55,18 @@ func TestCallsOnTheWire(t *testing.T) {
 		{"inline with algorithm", decided, func(c *Client) (any, error) {
 			return c.Acquire(ctx, PerHour(60).Algorithm("sliding_log"), "k")
 		}, decision(&d), "acquire", []any{[]any{60, 3600000, 0, "sliding_log"}, "k", 1}},
+		{"inline with algorithm and burst", decided, func(c *Client) (any, error) {
+			return c.Acquire(ctx, PerHour(60).Algorithm(LeakyBucket).Burst(5), "k")
+		}, decision(&d), "acquire", []any{[]any{60, 3600000, 5, "leaky_bucket"}, "k", 1}},
+		{"inline concurrency", decided, func(c *Client) (any, error) {
+			return c.Acquire(ctx, Concurrency(3, time.Minute), "k")
+		}, decision(&d), "acquire", []any{[]any{3, 60000, 0, "concurrency"}, "k", 1}},
+		{"hold", decided, func(c *Client) (any, error) {
+			_, d, err := c.Hold(ctx, Policy("exports"), "k", Cost(2), Wait(time.Second))
+			return d, err
+		}, decision(&d), "acquire", []any{"exports", "k", 2, opts(map[string]any{"wait_ms": 1000})}},
+		{"release", trueReply, func(c *Client) (any, error) { return c.Release(ctx, 1<<53-1) },
+			true, "release", []any{uint64(1<<53 - 1)}},
 		{"peek", decided, func(c *Client) (any, error) { return c.Peek(ctx, Policy("api"), "k", Cost(0)) },
 			decision(&d), "peek", []any{"api", "k", 0}},
 		{"refund", trueReply, func(c *Client) (any, error) { return nil, c.Refund(ctx, Policy("api"), "k", Cost(3)) },
@@ -102,6 +114,7 @@ func TestDecisionsInGoTypes(t *testing.T) {
 			Decision{Limit: 5, Remaining: 5, RetryAfter: Never, Source: FromRedis}},
 		{protocol.Decision{Allowed: true, Source: 4, Flags: 1},
 			Decision{Allowed: true, Source: FromFallback, Degraded: true, Shadow: true}},
+		{protocol.Decision{Allowed: true, Limit: 3, Permit: 1<<53 - 1}, Decision{Allowed: true, Limit: 3, Permit: 1<<53 - 1}},
 		{protocol.Decision{Source: 200, Flags: 254, ResetAfterMS: math.MaxInt64},
 			Decision{Source: 200, ResetAfter: math.MaxInt64}},
 	}

@@ -12,7 +12,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"rlsidecar/protocol"
 )
@@ -23,7 +22,7 @@ import (
 // A reply can reach only the call it is for:
 //  1. an id is given out again only when no reply to it is due any more;
 //  2. a caller that stops waiting leaves its id behind, with nil in its place, and
-//     the reply is thrown away when it comes;
+//     the reply is thrown away when it comes, but for its permits: those go back;
 //  3. a reply to an id that is not due, a message that is not a reply, half a
 //     request written: the connection is dropped, with all calls on it. fail is
 //     the only way out, and its first cause is the one that all are told.
@@ -64,16 +63,22 @@ func (c *conn) broken() bool {
 	return c.err != nil
 }
 
-// exchange sends one request and waits for its reply. patience bounds the write
-// alone: ctx may allow for a long wait.
-func (c *conn) exchange(ctx context.Context, patience time.Duration, encode encoder) ([]byte, error) {
+// quiet tells whether the connection is whole and no reply is due on it.
+func (c *conn) quiet() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err == nil && len(c.due) == 0
+}
+
+// exchange sends one request and waits for its reply.
+func (c *conn) exchange(ctx context.Context, encode encoder) ([]byte, error) {
 	id, answer, err := c.expect()
 	if err != nil {
 		return nil, err
 	}
 	frame, err := request(encode, id)
 	if err == nil {
-		err = c.write(ctx, patience, frame)
+		err = c.write(ctx, frame)
 	}
 	if err != nil {
 		c.forget(id)
@@ -132,19 +137,16 @@ func (c *conn) abandon(id uint32) {
 	}
 }
 
-// write sends frame. A write that fails may have sent half of it: the connection
+// write sends frame, until the deadline of ctx. A write that fails may have sent half of it: the connection
 // is dropped.
-func (c *conn) write(ctx context.Context, patience time.Duration, frame []byte) error {
+func (c *conn) write(ctx context.Context, frame []byte) error {
 	select {
 	case c.writing <- struct{}{}:
 		defer func() { <-c.writing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	deadline := time.Now().Add(patience)
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
+	deadline, _ := ctx.Deadline()
 	c.nc.SetWriteDeadline(deadline)
 	if _, err := c.nc.Write(frame); err != nil {
 		return c.fail(err)
@@ -225,6 +227,7 @@ func (c *conn) settle(r *protocol.Response) error {
 		return fmt.Errorf("reply to msgid %d, which is not due", r.ID)
 	case answer == nil:
 		c.late--
+		c.disown(r.Result)
 	case r.Err != nil:
 		answer <- reply{err: &Error{r.Err.Code, r.Err.Message}}
 	default:
@@ -232,4 +235,36 @@ func (c *conn) settle(r *protocol.Response) error {
 	}
 	delete(c.due, r.ID)
 	return nil
+}
+
+// disown gives back the permits of a late reply: nobody else knows their numbers.
+func (c *conn) disown(result []byte) {
+	permits := permitsOf(result)
+	if len(permits) == 0 {
+		return
+	}
+	var frames []byte
+	for _, p := range permits {
+		frames = protocol.AppendNotification(frames, protocol.Release.String(), p)
+	}
+	go func() { // the reader must not wait for a writer
+		ctx, cancel := context.WithTimeout(context.Background(), DefaultTimeout)
+		defer cancel()
+		c.write(ctx, frames)
+	}()
+}
+
+// permitsOf returns the permits in a result, if it is of acquire or acquire_all.
+func permitsOf(result []byte) (permits []uint64) {
+	var one protocol.Decision
+	_, ds, err := protocol.ParseAll(result)
+	if err != nil && protocol.ParseDecision(result, &one) == nil {
+		ds = []protocol.Decision{one}
+	}
+	for i := range ds {
+		if ds[i].Permit != 0 {
+			permits = append(permits, ds[i].Permit)
+		}
+	}
+	return permits
 }

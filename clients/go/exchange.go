@@ -20,34 +20,51 @@ type encoder func(dst []byte, id uint32) []byte
 // decoder takes what it wants from an encoded result.
 type decoder func(result []byte) error
 
-// do makes one call. A result that decode does not accept costs the connection.
+// lane finds the connection for a call: again after the first one proved dead.
+// fresh says that no call was made on it before.
+type lane func(ctx context.Context, again bool) (cn *conn, fresh bool, err error)
+
+// do makes one call, on a connection of its own if the agent may let it wait.
+func (c *Client) do(caller context.Context, s *settings, encode encoder, decode decoder) error {
+	from := c.shared
+	if s.wait > 0 {
+		from = c.own
+	}
+	cn, err := c.ask(caller, s, from, encode, decode)
+	c.giveBack(cn)
+	return err
+}
+
+// ask makes one call and returns the connection with it, nil when there was none.
+// A result that decode does not accept costs the connection.
 //
 // What was sent is sent again in one case only: on a connection that had served
 // before, that ended before any byte of a reply came. An agent that restarted
 // looks like that. After a time-out nothing is sent again, for the permits may
 // have been taken.
-func (c *Client) do(caller context.Context, s *settings, encode encoder, decode decoder) error {
+func (c *Client) ask(caller context.Context, s *settings, from lane, encode encoder, decode decoder) (*conn, error) {
 	ctx, cancel := context.WithTimeout(caller, s.timeout+max(s.wait, 0))
 	defer cancel()
 	for again := false; ; again = true {
-		cn, fresh, err := c.connected(ctx)
+		cn, fresh, err := from(ctx, again)
 		if err != nil {
-			return failure(caller, err)
+			return nil, failure(caller, err)
 		}
 		reads := cn.reads.Load()
-		result, err := cn.exchange(ctx, s.timeout, encode)
+		result, err := cn.exchange(ctx, encode)
 		if err == nil {
 			if err = decode(result); err == nil {
-				return nil
+				return cn, nil
 			}
-			return unavailable(cn.fail(err))
+			return cn, unavailable(cn.fail(err))
 		}
 		if e := (*Error)(nil); errors.As(err, &e) {
-			return err
+			return cn, err
 		}
 		if again || fresh || !ended(err) || cn.reads.Load() != reads {
-			return failure(caller, err)
+			return cn, failure(caller, err)
 		}
+		c.giveBack(cn)
 	}
 }
 
@@ -56,8 +73,8 @@ func ended(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// connected returns the open connection, or a fresh one.
-func (c *Client) connected(ctx context.Context) (cn *conn, fresh bool, err error) {
+// shared returns the connection that calls share, a fresh one if it is broken.
+func (c *Client) shared(ctx context.Context, _ bool) (cn *conn, fresh bool, err error) {
 	if cn, err := c.current(); cn != nil || err != nil {
 		return cn, false, err
 	}

@@ -1,30 +1,48 @@
-// What is asked and what is answered, in Go's own types.
+// What a call is measured against, in Go's own types.
 
 package rlsidecar
 
 import (
-	"fmt"
-	"math"
+	"slices"
 	"time"
 
 	"rlsidecar/protocol"
 )
 
+// Algorithm is how the permits of a limit come back.
+type Algorithm string
+
+const (
+	TokenBucket   Algorithm = "token_bucket"   // evenly, up to the burst; what a limit is unless it says otherwise
+	LeakyBucket   Algorithm = "leaky_bucket"   // as TokenBucket, and calls that wait are let go at an even pace
+	FixedWindow   Algorithm = "fixed_window"   // all at once, when the period ends
+	SlidingWindow Algorithm = "sliding_window" // a period after their use, to a tenth of the period
+	SlidingLog    Algorithm = "sliding_log"    // a period after their use, each; for counts up to 10,000
+	concurrency   Algorithm = "concurrency"    // when they are released; see Concurrency
+)
+
+var algorithms = []Algorithm{TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, concurrency}
+
+// maxLogged is the largest count of a SlidingLog, which remembers each permit.
+const maxLogged = 10_000
+
 // Limit is what a call is measured against: a policy of the agent, or a limit
-// that the caller brings along, which the operator may have switched off.
+// that the caller brings along, which the operator may have switched off. A limit
+// that cannot be is refused by the call that uses it, before anything is sent.
 type Limit struct {
 	policy    string
 	inline    bool
 	count     int64
 	period    time.Duration
-	burst     int64
-	algorithm string
+	burst     int64 // 0: the count
+	algorithm Algorithm
 }
 
 // Policy is the limit that the agent knows by this name.
 func Policy(name string) Limit { return Limit{policy: name} }
 
-// Per is a limit of count permits per period, which is in whole milliseconds.
+// Per is a limit of count permits per period: 1 to 10^9, and whole milliseconds
+// up to 366 days.
 func Per(count int64, period time.Duration) Limit {
 	return Limit{inline: true, count: count, period: period}
 }
@@ -34,17 +52,24 @@ func PerSecond(count int64) Limit { return Per(count, time.Second) }
 func PerMinute(count int64) Limit { return Per(count, time.Minute) }
 func PerHour(count int64) Limit   { return Per(count, time.Hour) }
 
-// Burst returns the limit with another capacity than its count. It has no
+// Concurrency is a limit of count permits held at the same time. One that was not
+// released after maxHold, whole milliseconds up to 366 days, is taken back.
+func Concurrency(count int64, maxHold time.Duration) Limit {
+	return Per(count, maxHold).Algorithm(concurrency)
+}
+
+// Burst returns the limit with another capacity than its count, up to 10^9; 0
+// stands for the count. Only a TokenBucket and a LeakyBucket have one. It has no
 // meaning for a Policy.
 func (l Limit) Burst(n int64) Limit {
 	l.burst = n
 	return l
 }
 
-// Algorithm returns the limit with another algorithm than token_bucket. It has no
+// Algorithm returns the limit with another algorithm than TokenBucket. It has no
 // meaning for a Policy.
-func (l Limit) Algorithm(name string) Limit {
-	l.algorithm = name
+func (l Limit) Algorithm(a Algorithm) Limit {
+	l.algorithm = a
 	return l
 }
 
@@ -54,8 +79,8 @@ func (l Limit) call(key string, cost int64) (protocol.Call, error) {
 		c.Policy = []byte(l.policy)
 		return c, nil
 	}
-	if l.period%time.Millisecond != 0 {
-		return c, invalidf("period %v: allowed are whole milliseconds", l.period)
+	if err := l.check(); err != nil {
+		return c, err
 	}
 	c.Inline = protocol.Inline{Count: l.count, PeriodMS: l.period.Milliseconds(), Burst: l.burst}
 	if l.algorithm != "" {
@@ -64,80 +89,39 @@ func (l Limit) call(key string, cost int64) (protocol.Call, error) {
 	return c, nil
 }
 
-// Never is the RetryAfter of a call that can never be allowed, because its cost
-// is above the capacity.
-const Never time.Duration = -1
-
-// Source says where a decision came from. There may be others than those below.
-type Source uint8
-
-const (
-	FromLease      Source = iota // permits that the agent holds
-	FromRedis                    // asked for this call
-	FromDenial                   // a denial that the agent remembers
-	FromStandalone               // an agent without Redis
-	FromFallback                 // Redis is out of reach: this host's share
-	FromList                     // exempt or blocked
-)
-
-// Decision is the answer to one call.
-type Decision struct {
-	Allowed    bool
-	Limit      int64         // capacity in permits
-	Remaining  int64         // 0..Limit, as far as this host knows
-	ResetAfter time.Duration // until the bucket is full again
-	RetryAfter time.Duration // until this call could be allowed; 0 when it was, or Never
-	Source     Source
-	Degraded   bool // decided without Redis, because it is out of reach
-	Shadow     bool // the policy only observes, and would have denied
+// check refuses a limit that every agent would refuse, in the caller's own words.
+func (l Limit) check() error {
+	period := "period"
+	if l.algorithm == concurrency {
+		period = "maxHold"
+	}
+	switch {
+	case l.count < 1 || l.count > protocol.MaxCount:
+		return invalidf("count %d: allowed are 1 to %d", l.count, protocol.MaxCount)
+	case l.period%time.Millisecond != 0:
+		return invalidf("%s %v: allowed are whole milliseconds", period, l.period)
+	case l.period <= 0 || l.period.Milliseconds() > protocol.MaxPeriodMS:
+		return invalidf("%s %v: allowed are 1ms to %v", period, l.period, protocol.MaxPeriodMS*time.Millisecond)
+	case l.burst < 0 || l.burst > protocol.MaxCount:
+		return invalidf("burst %d: allowed are 0 to %d", l.burst, protocol.MaxCount)
+	}
+	return l.checkAlgorithm()
 }
 
-func decision(d *protocol.Decision) Decision {
-	return Decision{
-		Allowed:    d.Allowed,
-		Limit:      d.Limit,
-		Remaining:  d.Remaining,
-		ResetAfter: duration(d.ResetAfterMS, time.Millisecond),
-		RetryAfter: duration(d.RetryAfterMS, time.Millisecond),
-		Source:     Source(d.Source),
-		Degraded:   Source(d.Source) == FromFallback,
-		Shadow:     d.Flags&protocol.FlagShadow != 0,
+func (l Limit) checkAlgorithm() error {
+	switch l.algorithm {
+	case "", TokenBucket, LeakyBucket:
+		return nil
+	case SlidingLog:
+		if l.count > maxLogged {
+			return invalidf("count %d: a sliding_log allows 1 to %d; a sliding_window has no such bound", l.count, maxLogged)
+		}
 	}
-}
-
-func decisions(wire []protocol.Decision) []Decision {
-	ds := make([]Decision, len(wire))
-	for i := range wire {
-		ds[i] = decision(&wire[i])
+	if !slices.Contains(algorithms, l.algorithm) {
+		return invalidf("algorithm %q: there are %q", l.algorithm, algorithms)
 	}
-	return ds
-}
-
-// duration is n units, the longest there is when that is too many, and Never when
-// n is negative.
-func duration(n int64, unit time.Duration) time.Duration {
-	if n < 0 {
-		return Never
+	if l.burst != 0 {
+		return invalidf("burst %d: a %s has none, leave it out", l.burst, l.algorithm)
 	}
-	if n > math.MaxInt64/int64(unit) {
-		return math.MaxInt64
-	}
-	return time.Duration(n) * unit
-}
-
-func ceil(d, unit time.Duration) int64 {
-	n := int64(d / unit)
-	if d%unit > 0 {
-		n++
-	}
-	return n
-}
-
-// String returns the source's name, as metrics and logs have it.
-func (s Source) String() string {
-	names := [...]string{"lease", "redis", "denial", "standalone", "fallback", "list"}
-	if int(s) < len(names) {
-		return names[s]
-	}
-	return fmt.Sprintf("source %d", s)
+	return nil
 }

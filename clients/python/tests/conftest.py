@@ -1,4 +1,4 @@
-"""Fixtures: a socket path, a fake agent with the script a test gives, a clean environment."""
+"""Fixtures: a socket path, a fake agent with the script a test gives, a real one, a clean environment."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 from fake_agent import ALLOWING, FakeAgent, Script
+from real_agent import built
 
 StartAgent = Callable[..., FakeAgent]
 
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ADDRESS", "TIMEOUT_MS", "ON_UNAVAILABLE", "DISABLE"):
+    for name in ("ADDRESS", "TIMEOUT_MS", "ON_UNAVAILABLE", "DISABLE", "APP"):
         monkeypatch.delenv(f"RLSIDECAR_{name}", raising=False)
 
 
@@ -34,3 +35,8 @@ def agent(path: Path) -> Iterator[StartAgent]:
             return stack.enter_context(FakeAgent(path, script))
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("agent"))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from real_agent import serving
 
 import rlsidecar
 from rlsidecar import Client, Limit, Source
 
-ROOT = Path(__file__).parents[3]
 POLICIES = """
 policies:
   login: {limit: 5/minute}
@@ -23,40 +21,10 @@ policies:
 """
 
 
-@pytest.fixture(scope="module")
-def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    named = os.environ.get("RLSIDECAR_AGENT")
-    if named:
-        return Path(named)
-    built = tmp_path_factory.mktemp("agent") / "rlsidecar"
-    subprocess.run(["go", "build", "-o", built, "./cmd/rlsidecar"], cwd=ROOT, check=True)
-    return built
-
-
 @pytest.fixture
 def client(binary: Path, tmp_path: Path) -> Iterator[Client]:
-    config, socket = tmp_path / "c.yaml", tmp_path / "s"
-    config.write_text(POLICIES)
-    agent = subprocess.Popen([binary, "serve", "--config", config, "--socket", socket, "--log-level", "warn"])
-    try:
-        with Client(str(socket), timeout=2.0, on_unavailable="raise") as client:
-            await_agent(client)
-            yield client
-    finally:
-        agent.terminate()
-        assert agent.wait(10) == 0
-
-
-def await_agent(client: Client) -> None:
-    end = time.monotonic() + 10
-    while True:
-        try:
-            client.ping()
-            return
-        except rlsidecar.Unavailable:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.01)
+    with serving(binary, tmp_path, POLICIES) as client:
+        yield client
 
 
 def test_a_policy_allows_and_denies(client: Client) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from rlsidecar._settings import DEFAULT_ADDRESS
 
 NOWHERE = "/nonexistent/rlsidecar.sock"
 
-LIMITS: list[tuple[str | Limit, tuple[str | tuple[int, ...], int | None]]] = [
+LIMITS: list[tuple[str | Limit, tuple[str | tuple[int | str, ...], int | None]]] = [
     ("api", ("api", None)),
     ("shop/checkout", ("shop/checkout", None)),
     ("10/fortnight", ("10/fortnight", None)),
@@ -39,6 +41,13 @@ LIMITS: list[tuple[str | Limit, tuple[str | tuple[int, ...], int | None]]] = [
     (Limit.per_day(2), ((2, 86_400_000), 2)),
     (Limit(3, 0.25), ((3, 250), 3)),
     (Limit(3, timedelta(milliseconds=1)), ((3, 1), 3)),
+    (Limit.per_minute(60, algorithm="sliding_window"), ((60, 60_000, 0, "sliding_window"), 60)),
+    (Limit.per_second(60, algorithm="fixed_window"), ((60, 1000, 0, "fixed_window"), 60)),
+    (Limit.per_hour(9, 5, algorithm="leaky_bucket"), ((9, 3_600_000, 5, "leaky_bucket"), 5)),
+    (Limit.per_day(9, algorithm="token_bucket"), ((9, 86_400_000, 0, "token_bucket"), 9)),
+    (Limit(10_000, 1, algorithm="sliding_log"), ((10_000, 1000, 0, "sliding_log"), 10_000)),
+    (Limit.concurrency(3, max_hold=60), ((3, 60_000, 0, "concurrency"), 3)),
+    (Limit.concurrency(3, max_hold=timedelta(minutes=10)), ((3, 600_000, 0, "concurrency"), 3)),
 ]
 
 
@@ -77,9 +86,27 @@ def test_limit_ranges(count: Any, period: Any, burst: Any) -> None:
         Limit(count, period, burst)
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Limit(1, 1, algorithm="leaky"), "algorithm 'leaky': there are token_bucket, leaky_bucket, "),  # type: ignore[arg-type]
+        (lambda: Limit(1, 1, 2, "sliding_window"), "burst 2: a sliding_window has none, leave it out"),
+        (lambda: Limit(1, 1, 1, "concurrency"), "burst 1: a concurrency has none"),
+        (lambda: Limit(10_001, 1, algorithm="sliding_log"), "count 10001: a sliding_log allows 1 to 10000"),
+        (lambda: Limit.concurrency(0, max_hold=1), "count 0: allowed are"),
+        (lambda: Limit.concurrency(1, max_hold=0), "max_hold 0: must be whole milliseconds"),
+        (lambda: Limit.concurrency(1, max_hold="1m"), "max_hold '1m': must be a timedelta"),  # type: ignore[arg-type]
+    ],
+)
+def test_algorithms_refused(make: Callable[[], Limit], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"^{message}"):
+        make()
+
+
 def test_limits_are_values() -> None:
     assert Limit(60, 60) == Limit.per_minute(60)
     assert len({Limit(60, 60), Limit.per_minute(60), Limit.per_minute(60, 10)}) == 2
+    assert Limit.concurrency(3, max_hold=60) != Limit.per_minute(3)
 
 
 @pytest.mark.parametrize("key", ["k", "k" * 1024, "ü" * 512, b"\xff", "\N{GRINNING FACE}"])
@@ -106,6 +133,12 @@ BAD_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("acquire", ("api", "k"), {"cost": True}),
     ("acquire", ("api", "k"), {"wait": -1}),
     ("acquire", ("api", "k"), {"wait": float("nan")}),
+    ("acquire", ("api", "k"), {"wait": 60.1}),
+    ("acquire_all", ([("api", "k")],), {"wait": -1}),
+    ("release", (0,), {}),
+    ("release", (2**53,), {}),
+    ("release", (True,), {}),
+    ("release", ("7",), {}),
     ("acquire", ("api", "k"), {"timeout": 0}),
     ("acquire", ("api", "k"), {"timeout": float("inf")}),
     ("acquire", ("api", "k"), {"timeout": "1"}),
@@ -212,12 +245,20 @@ def test_c30_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ON_UNAVAILABLE", "local"),
         ("ON_UNAVAILABLE", "shrug"),
         ("DISABLE", "maybe"),
+        ("APP", "a" * 129),
+        ("APP", "\udc80"),
     ],
 )
 def test_c30_bad_environment(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"RLSIDECAR_{name}", text)
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(ValueError, match=re.escape(repr(text))):
         Client()
+
+
+@pytest.mark.parametrize("name", ["", "a" * 129, "é" * 65, "a\n", "\ud800", 7])
+def test_bad_names_of_the_application(name: Any) -> None:
+    with pytest.raises(ValueError, match=r"app .*: write a name of 1 to 128 bytes"):
+        Client(app=name)
 
 
 def test_mode_local_is_refused_by_name() -> None:

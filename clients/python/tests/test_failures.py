@@ -39,6 +39,7 @@ from rlsidecar import (
     Client,
     Decision,
     ProtocolError,
+    RateLimited,
     Source,
     ThrottleReply,
     Unavailable,
@@ -446,6 +447,14 @@ def test_c14_msgids_wrap(agent: StartAgent, path: Path) -> None:
     assert [msgid for _, msgid, _, _ in fake.requests] == [2**31 - 2, 2**31 - 1, 0, 1]
 
 
+def held(client: Client) -> Decision:
+    try:
+        with client.hold("exports", "k") as permit:
+            return permit.decision
+    except RateLimited as denied:
+        return denied.decision
+
+
 CALLS: dict[str, Callable[[Client], Any]] = {
     "acquire": lambda client: client.acquire("api", "k"),
     "acquire_all": lambda client: client.acquire_all([("api", "k"), ("10/s", "k", 2)]),
@@ -453,6 +462,8 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "throttle": lambda client: client.throttle("k", 9, 1, 1),
     "refund": lambda client: client.refund("api", "k"),
     "reset": lambda client: client.reset("api", "k"),
+    "release": lambda client: client.release(7),
+    "hold": held,
 }
 FAILURES: dict[str, tuple[Script | None, type[Unavailable]]] = {
     "no agent": (None, AgentNotRunning),

@@ -18,6 +18,7 @@ from conftest import StartAgent
 from fake_agent import ALLOWED, DENIED, Peer, answering, response, saying
 
 from rlsidecar import (
+    AgentTimeout,
     AllDecision,
     Client,
     Decision,
@@ -89,7 +90,8 @@ def sent(decision: Decision) -> list[Any]:
     """A decision as the agent wrote it."""
     retry_after = -1 if decision.retry_after is None else decision.retry_after // MILLISECOND
     numbers = [decision.limit, decision.remaining, decision.reset_after // MILLISECOND, retry_after]
-    return [decision.allowed, *numbers, int(decision.source), int(decision.shadow)]
+    permit = [] if decision.permit is None else [decision.permit]
+    return [decision.allowed, *numbers, int(decision.source), int(decision.shadow), *permit]
 
 
 def all_sent(answer: AllDecision) -> list[Any]:
@@ -97,8 +99,6 @@ def all_sent(answer: AllDecision) -> list[Any]:
 
 
 MILLISECOND = timedelta(milliseconds=1)
-PERMIT = GOOD["decision-permit"]
-PERMIT["result"] = PERMIT["result"][:7]
 DECODERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "decision": (_wire.decision, sent),
     "all": (partial(_wire.all_decision, 2), all_sent),
@@ -167,6 +167,23 @@ def test_decisions(agent: StartAgent, path: Path, result: list[Any], expected: d
     with Client(path, timeout=2, on_unavailable="raise") as client:
         decision = client.acquire("api", "k")
     assert {name: getattr(decision, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("item", "permit"),
+    [
+        (1, 1),
+        (2**53 - 1, 2**53 - 1),
+        (0, None),
+        (-1, None),
+        (None, None),
+        (True, None),
+        ("9", None),
+        (9.0, None),
+    ],
+)
+def test_permits(item: Any, permit: int | None) -> None:
+    assert _wire.decision([*ALLOWED, item]).permit == permit
 
 
 def test_trailing_elements_are_skipped_everywhere(agent: StartAgent, path: Path) -> None:
@@ -271,6 +288,7 @@ def test_other_methods(agent: StartAgent, path: Path) -> None:
         "peek": ALLOWED,
         "refund": True,
         "reset": True,
+        "release": False,
         "ping": "pong",
         "info": {"version": "1.2.3", "api_level": 1, "methods": ["acquire"]},
         "throttle": [1, 16, 0, 3, 30],
@@ -287,6 +305,7 @@ def test_other_methods(agent: StartAgent, path: Path) -> None:
         assert client.peek("api", "k", cost=0).remaining == 99
         assert client.refund("api", b"k", cost=2) is True
         assert client.reset("10/minute", "k") is True
+        assert client.release(2**53 - 1) is False
         assert client.ping() is True
         assert client.info()["version"] == "1.2.3"
         limited, limit, remaining, retry_after, reset_after = client.throttle("k", 15, 30, 60, 1)
@@ -299,6 +318,7 @@ def test_other_methods(agent: StartAgent, path: Path) -> None:
         ("peek", ["api", "k", 0]),
         ("refund", ["api", b"k", 2]),
         ("reset", [[10, 60_000], "k"]),
+        ("release", [2**53 - 1]),
         ("ping", []),
         ("info", []),
         ("throttle", ["k", 15, 30, 60, 1]),
@@ -312,18 +332,85 @@ def test_acquire_all_counts_the_decisions(agent: StartAgent, path: Path) -> None
         client.acquire_all([("a", "k"), ("b", "k")])
 
 
-def test_wait_is_an_option_and_lengthens_the_budget(agent: StartAgent, path: Path) -> None:
+WAITING: dict[str, tuple[Callable[[Client, float], Any], Any, list[Any]]] = {
+    "acquire": (lambda client, wait: client.acquire("api", "k", wait=wait), ALLOWED, ["api", "k", 1]),
+    "acquire_all": (
+        lambda client, wait: client.acquire_all([("api", "k")], wait=wait),
+        [True, [ALLOWED]],
+        [[["api", "k", 1]]],
+    ),
+}
+
+
+@pytest.mark.parametrize("method", WAITING)
+def test_wait_is_an_option_and_lengthens_the_budget(agent: StartAgent, path: Path, method: str) -> None:
+    call, answer, asked = WAITING[method]
     held = threading.Event()
 
     def play(peer: Peer) -> None:
         msgid, _, params = peer.read()
-        assert params == ["api", "k", 1, {"wait_ms": 1500}]
+        assert params == [*asked, {"wait_ms": 1500}]
         held.wait(0.15)
-        peer.reply(msgid, ALLOWED)
+        peer.reply(msgid, answer)
 
     agent(play)
     with Client(path, timeout=0.05, on_unavailable="raise") as client:
-        assert client.acquire("api", "k", wait=1.5)
+        assert call(client, 1.5)
+
+
+@pytest.mark.parametrize("method", WAITING)
+def test_who_gives_up_waiting_closes_the_connection(agent: StartAgent, path: Path, method: str) -> None:
+    """That is how the agent learns that the place in the queue is free."""
+    call = WAITING[method][0]
+    ended = threading.Event()
+
+    def play(peer: Peer) -> None:
+        peer.read()
+        try:
+            peer.read()
+        finally:
+            ended.set()
+
+    agent(play)
+    client = Client(path, timeout=0.02, on_unavailable="raise")
+    before = time.monotonic()
+    with pytest.raises(AgentTimeout):
+        call(client, 0.1)
+    assert time.monotonic() - before >= 0.12
+    assert ended.wait(5)
+
+
+@pytest.mark.parametrize(
+    ("variable", "argument", "expected"),
+    [(None, None, []), ("shop", None, [{"app": "shop"}]), ("shop", "till", [{"app": "till"}])],
+)
+def test_the_application_says_its_name(
+    agent: StartAgent,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str | None,
+    argument: str | None,
+    expected: list[Any],
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("RLSIDECAR_APP", variable)
+    results = {"acquire": ALLOWED, "acquire_all": [True, [ALLOWED]]}
+
+    def play(peer: Peer) -> None:
+        while True:
+            msgid, method, _ = peer.read()
+            peer.reply(msgid, results[method])
+
+    fake = agent(play)
+    with Client(path, timeout=2, on_unavailable="raise", app=argument) as client:
+        client.acquire("api", "k")
+        client.acquire_all([("api", "k")])
+        client.acquire("api", "k", wait=0.5)
+    assert [params for _, _, _, params in fake.requests] == [
+        ["api", "k", 1, *expected],
+        [[["api", "k", 1]], *expected],
+        ["api", "k", 1, {**(expected[0] if expected else {}), "wait_ms": 500}],
+    ]
 
 
 def test_str_with_broken_utf8_in_an_error_message(agent: StartAgent, path: Path) -> None:

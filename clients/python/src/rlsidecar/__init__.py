@@ -23,19 +23,22 @@ from ._errors import (
     Unavailable,
     UnknownPolicy,
 )
-from ._limit import Limit
+from ._limit import Algorithm, Limit
+from ._permit import Permit
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AgentNotRunning",
     "AgentTimeout",
+    "Algorithm",
     "AllDecision",
     "Client",
     "Decision",
     "InvalidRequest",
     "Limit",
     "NotPermitted",
+    "Permit",
     "ProtocolError",
     "RateLimited",
     "RlsidecarError",

@@ -14,6 +14,8 @@ from ._limit import MAX_NUMBER, Inline, Limit, from_text
 MAX_KEY_BYTES = 1024
 MAX_ITEMS = 32
 MAX_SECONDS = 3600.0
+MAX_WAIT = 60.0
+MAX_APP_BYTES = 128
 
 Key = str | bytes
 
@@ -59,8 +61,8 @@ def check_timeout(seconds: float) -> float:
 
 
 def wait_milliseconds(seconds: float) -> int:
-    if not _is_number(seconds) or not 0 <= seconds <= MAX_SECONDS:
-        raise InvalidRequest(f"wait {seconds!r}: allowed are 0 to {MAX_SECONDS:.0f} seconds")
+    if not _is_number(seconds) or not 0 <= seconds <= MAX_WAIT:
+        raise InvalidRequest(f"wait {seconds!r}: allowed are 0 to {MAX_WAIT:.0f} seconds")
     return math.ceil(round(seconds * 1000, 3))
 
 

@@ -35,6 +35,7 @@ class Decision:
                  it never can be (its cost is above the capacity)
     degraded:    taken without Redis, or without the agent
     shadow:      the policy only observes, and would have denied this call
+    permit:      of a concurrency limit, what to `release`; None: there is nothing
     """
 
     allowed: bool
@@ -45,6 +46,7 @@ class Decision:
     source: Source
     degraded: bool
     shadow: bool
+    permit: int | None = None
 
     def __bool__(self) -> bool:
         return self.allowed

@@ -18,7 +18,7 @@ class RlsidecarError(Exception):
 
 
 class RateLimited(RlsidecarError):
-    """A denial, for code that prefers an exception. `acquire` never raises it."""
+    """A denial, raised by `hold`, and for code that prefers an exception. `acquire` never raises it."""
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(decision)

@@ -6,14 +6,21 @@ import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
+from typing import Literal, get_args
 
 from ._errors import InvalidRequest
 
 MAX_NUMBER = 2**53 - 1
 MAX_POLICY_BYTES = 128
 
-Inline = tuple[int, ...]
+MAX_LOGGED = 10_000  # the count of a sliding_log, which remembers each permit
 
+Inline = tuple[int | str, ...]
+Algorithm = Literal[
+    "token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log", "concurrency"
+]
+
+_WITH_BURST = ("token_bucket", "leaky_bucket")
 _MILLISECOND = timedelta(milliseconds=1)
 _MILLISECONDS = {
     "ms": 1,
@@ -39,9 +46,12 @@ _TEXT = re.compile(
 class Limit:
     """`count` permits per `period`, of which at most `burst` can be taken at once.
 
-    count:  1..2**53-1
-    period: a timedelta, or seconds; whole milliseconds, at least 1 ms
-    burst:  the capacity of the bucket, 1..2**53-1; None: the same as count
+    count:     1..2**53-1; of a sliding_log 1..10,000
+    period:    a timedelta, or seconds; whole milliseconds, at least 1 ms
+    burst:     the capacity of the bucket, 1..2**53-1; None: the same as count. Only a
+               token_bucket and a leaky_bucket have one
+    algorithm: how permits come back; None: the agent's default, token_bucket. For
+               "concurrency" write `Limit.concurrency`
 
     The agent has narrower ranges of its own and answers InvalidRequest beyond them.
     Raises InvalidRequest, which is a ValueError.
@@ -50,16 +60,24 @@ class Limit:
     count: int
     period: timedelta | float
     burst: int | None = None
+    algorithm: Algorithm | None = None
     wire: Inline = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check_number("count", self.count)
         if self.burst is not None:
             _check_number("burst", self.burst)
-        period = _timedelta(self.period)
-        milliseconds = (self.count, period // _MILLISECOND)
+        if self.algorithm is not None:
+            _check_algorithm(self.algorithm, self.count, self.burst)
+        period = _timedelta("max_hold" if self.algorithm == "concurrency" else "period", self.period)
         object.__setattr__(self, "period", period)
-        object.__setattr__(self, "wire", milliseconds if self.burst is None else (*milliseconds, self.burst))
+        object.__setattr__(self, "wire", self._on_the_wire(period))
+
+    def _on_the_wire(self, period: timedelta) -> Inline:
+        wire = (self.count, period // _MILLISECOND)
+        if self.algorithm is not None:
+            return (*wire, self.burst or 0, self.algorithm)
+        return wire if self.burst is None else (*wire, self.burst)
 
     @property
     def capacity(self) -> int:
@@ -67,20 +85,25 @@ class Limit:
         return self.count if self.burst is None else self.burst
 
     @classmethod
-    def per_second(cls, count: int, burst: int | None = None) -> Limit:
-        return cls(count, timedelta(seconds=1), burst)
+    def per_second(cls, count: int, burst: int | None = None, *, algorithm: Algorithm | None = None) -> Limit:
+        return cls(count, timedelta(seconds=1), burst, algorithm)
 
     @classmethod
-    def per_minute(cls, count: int, burst: int | None = None) -> Limit:
-        return cls(count, timedelta(minutes=1), burst)
+    def per_minute(cls, count: int, burst: int | None = None, *, algorithm: Algorithm | None = None) -> Limit:
+        return cls(count, timedelta(minutes=1), burst, algorithm)
 
     @classmethod
-    def per_hour(cls, count: int, burst: int | None = None) -> Limit:
-        return cls(count, timedelta(hours=1), burst)
+    def per_hour(cls, count: int, burst: int | None = None, *, algorithm: Algorithm | None = None) -> Limit:
+        return cls(count, timedelta(hours=1), burst, algorithm)
 
     @classmethod
-    def per_day(cls, count: int, burst: int | None = None) -> Limit:
-        return cls(count, timedelta(days=1), burst)
+    def per_day(cls, count: int, burst: int | None = None, *, algorithm: Algorithm | None = None) -> Limit:
+        return cls(count, timedelta(days=1), burst, algorithm)
+
+    @classmethod
+    def concurrency(cls, count: int, *, max_hold: timedelta | float) -> Limit:
+        """`count` permits held at once; one not released after `max_hold` is taken back."""
+        return cls(count, max_hold, algorithm="concurrency")
 
 
 def _check_number(name: str, value: int) -> None:
@@ -88,13 +111,25 @@ def _check_number(name: str, value: int) -> None:
         raise InvalidRequest(f"{name} {value!r}: allowed are whole numbers from 1 to 2**53-1")
 
 
-def _timedelta(period: timedelta | float) -> timedelta:
+def _check_algorithm(algorithm: str, count: int, burst: int | None) -> None:
+    there_are = get_args(Algorithm)
+    if algorithm not in there_are:
+        raise InvalidRequest(f"algorithm {algorithm!r}: there are {', '.join(there_are)}")
+    if burst is not None and algorithm not in _WITH_BURST:
+        raise InvalidRequest(f"burst {burst}: a {algorithm} has none, leave it out")
+    if algorithm == "sliding_log" and count > MAX_LOGGED:
+        raise InvalidRequest(
+            f"count {count}: a sliding_log allows 1 to {MAX_LOGGED}; a sliding_window has no such bound"
+        )
+
+
+def _timedelta(name: str, period: timedelta | float) -> timedelta:
     try:
         exact = period if isinstance(period, timedelta) else timedelta(seconds=period)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidRequest(f"period {period!r}: must be a timedelta or a number of seconds") from None
+        raise InvalidRequest(f"{name} {period!r}: must be a timedelta or a number of seconds") from None
     if exact < _MILLISECOND or exact % _MILLISECOND:
-        raise InvalidRequest(f"period {period!r}: must be whole milliseconds, at least one")
+        raise InvalidRequest(f"{name} {period!r}: must be whole milliseconds, at least one")
     return exact
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from typing import Literal, cast, get_args
 
-from ._arguments import check_timeout
+from ._arguments import MAX_APP_BYTES, check_timeout
 from ._errors import InvalidRequest
 
 DEFAULT_ADDRESS = "unix:///run/rlsidecar/rlsidecar.sock"
@@ -56,6 +56,18 @@ def unavailable_mode(mode: str | None) -> OnUnavailable:
         there_are = ", ".join(get_args(OnUnavailable))
         raise ValueError(f"on_unavailable {mode!r}: this version has {there_are}")
     return cast(OnUnavailable, mode)
+
+
+def app_name(name: str | None) -> str | None:
+    """The application's name, None when it has none."""
+    if name is None:
+        name = os.environ.get("RLSIDECAR_APP") or None
+        if name is None:
+            return None
+    size = len(name.encode(errors="replace")) if isinstance(name, str) else 0
+    if not 1 <= size <= MAX_APP_BYTES or not name.isprintable():
+        raise ValueError(f"app {name!r}: write a name of 1 to {MAX_APP_BYTES} bytes")
+    return name
 
 
 def is_disabled() -> bool:

@@ -102,7 +102,13 @@ def decision(result: Any) -> Decision:
     retry_after = None if _is(retry_ms, -1) else _duration(retry_ms)
     degraded = source is Source.FALLBACK
     shadow = flags & _SHADOW != 0
-    return Decision(allowed, limit, remaining, _duration(reset_ms), retry_after, source, degraded, shadow)
+    reset_after = _duration(reset_ms)
+    permit = _permit(result[7]) if len(result) > 7 else None
+    return Decision(allowed, limit, remaining, reset_after, retry_after, source, degraded, shadow, permit)
+
+
+def _permit(item: Any) -> int | None:
+    return item if type(item) is int and item > 0 else None
 
 
 def all_decision(items: int, result: Any) -> AllDecision:
