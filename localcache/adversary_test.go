@@ -198,7 +198,7 @@ func (a *adversary) execute(l *letter) {
 		g = a.state.Apply(a.rule, at, &l.q.Ask)
 	}
 	a.meter.use(a.now, g.Direct)
-	if a.m == none && a.state.Levels[0].Permits+float64(a.state.Outstanding) > float64(a.rule.Limits[0].Burst)+1e-6 {
+	if a.m == none && a.state.Gauge.Free(a.rule, 1, at, a.state.Outstanding)+float64(a.state.Outstanding) > float64(a.rule.Limits[0].Burst)+1e-6 {
 		panic("l + o exceeds B")
 	}
 	if a.rng.IntN(20) == 0 { // the reply is lost

@@ -58,10 +58,11 @@ type Bucket struct {
 	debit    int64         // admitted without the authority, not yet reported
 	horizon  float64       // s
 	interval float64       // s
-	levels   bucket.Levels // the authority's, as of known
-	known    time.Duration // when the ask they answer was built; 0: never
+	outlook  bucket.Outlook
+	known    time.Duration // when the ask was built that outlook answers; 0: never
 	share    share
 	local    *local
+	held     held
 }
 
 // lease is what this host holds. The zero lease is none.
@@ -70,6 +71,7 @@ type lease struct {
 	recorded    int64 // the authority counts so many as outstanding in slot
 	epoch, slot int64
 	end         time.Duration
+	used        time.Duration // when permits were last spent of it
 	orphan      bool
 	asks        uint32 // changes whenever the lease is reported
 }
@@ -87,8 +89,13 @@ func (b *Bucket) Adopt(rule *bucket.Rule) {
 	}
 	b.forgetDenial()
 	b.known = 0
-	if b.local != nil {
-		b.local.levels.Reshape(rule, had.N, 0)
+	switch {
+	case had.Algorithm != rule.Algorithm: // another bucket: nothing carries over
+		b.drop(b.permits)
+		b.lease, b.local = lease{asks: b.asks + 1}, nil
+		b.held.forget()
+	case b.local != nil:
+		b.local.gauge.Reshape(rule, had.N, 0)
 	}
 }
 
@@ -107,6 +114,8 @@ func (b *Bucket) Take(now time.Duration, cost int64) bool {
 		return false
 	}
 	b.permits -= cost
+	b.used = now
+	b.hold(now, cost)
 	b.shard.counts.Spent += uint64(cost)
 	return true
 }
@@ -163,12 +172,20 @@ func (b *Bucket) Denied(now time.Duration, cost int64) bool {
 	if now < b.NextAsk && cost >= b.denied {
 		return true
 	}
+	return b.Lacks(now, cost)
+}
+
+// Lacks is the part of Denied that is arithmetic: refill cannot have brought enough.
+func (b *Bucket) Lacks(now time.Duration, cost int64) bool {
 	trust := trustAlone
 	if b.others {
 		trust = trustOthers
 	}
-	return now < b.known+trust && !b.remembered(now).Cover(b.Rule, cost-b.permits)
+	return b.known > 0 && now < b.known+trust && b.outlook.Lacks(b.Rule, now.Microseconds(), b.lack(cost))
 }
+
+// lack returns the permits that the authority must have for a call of cost.
+func (b *Bucket) lack(cost int64) float64 { return float64(b.Rule.Lack(cost - b.permits)) }
 
 // Covers reports whether the lease, and what the authority was last known to
 // have, cover cost.
@@ -176,7 +193,7 @@ func (b *Bucket) Covers(now time.Duration, cost int64) bool {
 	if b.Permits(now) >= cost {
 		return true
 	}
-	return b.known > 0 && b.remembered(now).Cover(b.Rule, cost-b.permits)
+	return b.known > 0 && b.outlook.Wait(b.Rule, now.Microseconds(), b.lack(cost)) == 0
 }
 
 // Busy reports that calls of this cost come so fast for so little that one more
@@ -196,12 +213,6 @@ func (b *Bucket) Refuse(cost int64) {
 	}
 }
 
-// remembered returns the authority's levels as refill alone would have them now.
-func (b *Bucket) remembered(now time.Duration) *bucket.Levels {
-	b.levels.Refill(b.Rule, 1, now.Microseconds())
-	return &b.levels
-}
-
 // Remaining returns the permits left for this host as far as it knows, and the
 // time until the bucket is full again.
 func (b *Bucket) Remaining(now time.Duration) (int64, time.Duration) {
@@ -209,19 +220,18 @@ func (b *Bucket) Remaining(now time.Duration) (int64, time.Duration) {
 	if b.known == 0 {
 		return min(b.permits, capacity), 0
 	}
-	at := b.remembered(now)
-	full := at.Full(b.Rule, 1, now.Microseconds())
-	left := b.permits + int64(max(0, at[at.Least(b.Rule)].Permits))
+	left := b.permits + b.outlook.Left(b.Rule, now.Microseconds())
+	full := b.outlook.FullIn(b.Rule, now.Microseconds())
 	return min(left, capacity), time.Duration(full) * time.Microsecond
 }
 
-// Wait returns how long until cost permits could be there for this host.
-func (b *Bucket) Wait(now time.Duration, cost int64) time.Duration {
+// Wait returns how long until a call of cost could be allowed on this host, behind
+// others that cost ahead.
+func (b *Bucket) Wait(now time.Duration, ahead, cost int64) time.Duration {
 	if b.known == 0 {
 		return 0
 	}
-	at := b.remembered(now)
-	wait := at.Wait(b.Rule, 1, now.Microseconds(), float64(cost-b.permits))
+	wait := b.outlook.Wait(b.Rule, now.Microseconds(), float64(ahead)+b.lack(cost))
 	return max(time.Duration(wait)*time.Microsecond, b.NextAsk-now, time.Millisecond)
 }
 
@@ -238,12 +248,18 @@ func (b *Bucket) Refunding() bool { return b.refund > 0 }
 
 // Owes reports that the authority has something to be told or given back.
 func (b *Bucket) Owes(now time.Duration) bool {
-	return b.refund > 0 || b.debit > 0 || b.recorded > 0 && !b.orphan && now < b.end
+	return b.refund > 0 || b.debit > 0 || b.mistaken() || b.recorded > 0 && !b.orphan && now < b.end
+}
+
+// Returns reports that the authority should hear of the lease before it ends: what
+// is left of it, or, where uses count from their report on, that it is spent.
+func (b *Bucket) Returns(now time.Duration) bool {
+	return b.Permits(now) > 0 || b.mistaken() || !b.Rule.Levelled() && b.Owes(now)
 }
 
 // blank reports that b tells nothing that a new bucket would not.
 func (b *Bucket) blank(now time.Duration) bool {
-	if b.Asking || b.Waiting != nil || b.Permits(now) > 0 || b.Owes(now) {
+	if b.Asking || b.Waiting != nil || b.Permits(now) > 0 || b.Owes(now) || b.held.inUse > 0 {
 		return false
 	}
 	if b.known > 0 && (now < b.known+trustAlone || b.share.total > 0 && now < b.share.at+shareWindow*time.Second) {
@@ -258,6 +274,8 @@ type Want struct {
 	Queued, First, Unit int64         // cost of all waiting calls, of the first, their common cost or 0
 	Hint                int64         // cost of a call that was denied rather than queued
 	Lease               bool          // more than they need may be taken
+	Paced               bool          // they wait their turn to leave
+	Patience            time.Duration // of the least patient, when paced
 	Quit                bool          // keep nothing
 	Reset               bool
 }
@@ -273,7 +291,7 @@ func (b *Bucket) Ask(now time.Duration, w Want) bucket.Ask {
 	}
 	rate := b.rateNow(now)
 	keep := int64(0)
-	if !w.Quit && !w.Reset {
+	if !w.Quit && !w.Reset && !(b.concurrent() && b.Rule.Direct()) {
 		keep = min(b.permits, int64(2*rate*(b.horizon+w.Lead.Seconds())))
 	}
 	a := bucket.Ask{
@@ -282,17 +300,32 @@ func (b *Bucket) Ask(now time.Duration, w Want) bucket.Ask {
 		Queued: w.Queued, Unit: w.Unit, Need: w.Hint,
 		Lease: w.Lease && b.permits == keep && !b.Rule.Direct(),
 		Rate:  rate, Seen: float64(b.demand.cost), Lead: w.Lead.Seconds(), Arrived: b.arrived,
+		Paced: w.Paced, Patience: w.Patience.Seconds(),
 	}
 	b.permits = keep
-	if w.Queued > 0 {
+	switch {
+	case w.Queued > 0 && w.Paced:
+		a.Need = w.First
+	case w.Queued > 0:
 		a.Need = max(0, w.First-keep)
 	}
-	if b.lastAsk > 0 {
-		a.Since = (now - b.lastAsk).Seconds()
+	b.since(now, &a)
+	if b.concurrent() {
+		b.tell(now, &a)
 	}
 	b.arrived, b.refund, b.debit, b.lastAsk, b.Asking, b.Idle = 0, 0, 0, now, true, 0
 	b.asks++
 	return a
+}
+
+// since puts the times into a that count from something past.
+func (b *Bucket) since(now time.Duration, a *bucket.Ask) {
+	if b.lastAsk > 0 {
+		a.Since = (now - b.lastAsk).Seconds()
+	}
+	if b.used > 0 {
+		a.Age = (now - b.used).Seconds()
+	}
 }
 
 // rateNow is the demand, less what a host that went quiet no longer has.
@@ -316,8 +349,11 @@ func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.
 		b.shard.counts.Expired += uint64(returned)
 		b.recorded, returned = g.Permits-g.Direct, 0
 	}
+	if b.concurrent() {
+		b.heard(a, g)
+	}
 	b.permits += g.Permits
-	b.epoch, b.slot, b.end = g.Epoch, g.Slot, sent+leaseLife
+	b.epoch, b.slot, b.end = g.Epoch, g.Slot, sent+min(leaseLife, seconds(g.Life))
 	b.remember(sent, g)
 	b.share.granted(now, float64(g.Permits-returned), g.Granted)
 	b.shard.counts.Granted += uint64(g.Permits)
@@ -330,7 +366,7 @@ func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.
 	if b.scarce {
 		b.NextAsk = now + seconds(g.Interval*(0.75+0.5*jitter))
 	}
-	if b.permits > 0 {
+	if b.permits > 0 || b.recorded > 0 && !b.Rule.Levelled() {
 		b.Idle = now + min(seconds(2*g.Horizon)+20*time.Millisecond, leaseLife*4/5)
 	}
 	if *q.Rule != *b.Rule {
@@ -341,10 +377,8 @@ func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.
 
 func (b *Bucket) remember(sent time.Duration, g *bucket.Grant) {
 	b.horizon, b.interval, b.others = g.Horizon, g.Interval, g.Others
-	b.levels, b.known = g.Levels, sent
-	for i := range b.levels {
-		b.levels[i].At += sent.Microseconds()
-	}
+	b.outlook, b.known = g.Outlook, sent
+	b.outlook.Shift(sent.Microseconds())
 }
 
 // Settle ends the use of direct permits, of which so many are left: they pay what
@@ -359,7 +393,7 @@ func (b *Bucket) Settle(left int64) {
 // Lost takes in that the outcome of the ask a is unknown. What it said is not
 // reported again, debit included: it may have been paid.
 func (b *Bucket) Lost(a *bucket.Ask) {
-	b.Asking, b.orphan = false, true
+	b.Asking, b.orphan = false, !b.concurrent()
 	b.shard.counts.Expired += uint64(a.Return)
 }
 

@@ -5,6 +5,7 @@ package localcache
 
 import (
 	"hash/maphash"
+	"math/rand/v2"
 	"sync"
 	"time"
 	"unique"
@@ -40,6 +41,8 @@ type Shard struct {
 	// locked while it is held but the leaves named where they are taken.
 	sync.Mutex
 	lru    *simplelru.LRU[Key, *Bucket]
+	most   int   // buckets
+	agent  int64 // this process, as the authority of concurrency limits knows it
 	counts Counts
 	_      [64]byte
 }
@@ -55,9 +58,11 @@ type Counts struct {
 // is called with the shard locked for each bucket that it forgets.
 func New(max int, evicted func(*Bucket)) *Cache {
 	c := &Cache{seed: maphash.MakeSeed()}
+	agent := 1 + rand.Int64N(1<<53-1)
 	for i := range c.shards {
 		s := &c.shards[i]
-		s.lru, _ = simplelru.NewLRU((max+shardCount-1)/shardCount, func(_ Key, b *Bucket) {
+		s.agent, s.most = agent, (max+shardCount-1)/shardCount
+		s.lru, _ = simplelru.NewLRU(s.most, func(_ Key, b *Bucket) {
 			b.Evicted = true
 			evicted(b)
 		})
@@ -77,10 +82,23 @@ func (s *Shard) Get(policy unique.Handle[string], key []byte) *Bucket {
 		return b
 	}
 	b := &Bucket{Key: Key{policy, string(key)}, shard: s}
+	s.spare()
 	if s.lru.Add(b.Key, b) {
 		s.counts.Evicted++
 	}
 	return b
+}
+
+// spare keeps a bucket from being forgotten next while callers hold permits of it,
+// unless too many are so.
+func (s *Shard) spare() {
+	for range maxSwept {
+		key, oldest, ok := s.lru.GetOldest()
+		if !ok || s.lru.Len() < s.most || oldest.held.inUse == 0 {
+			return
+		}
+		s.lru.Get(key)
+	}
 }
 
 // Peek returns the bucket of a key and marks it used, or returns nil.

@@ -4,7 +4,6 @@ package localcache
 
 import (
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -12,17 +11,16 @@ import (
 // are to be shown. REQUIRES: b's shard is locked.
 func (b *Bucket) Describe(now time.Duration) [][2]string {
 	out := [][2]string{{"demand here", fmt.Sprintf("%.1f permits/s at least", b.demand.rate)}}
+	if b.concurrent() {
+		out = append(out, [2]string{"held here", fmt.Sprintf("%d permits", b.held.inUse)})
+	}
 	if b.known == 0 {
 		return append(out, [2]string{"last answer", "none"})
 	}
-	var levels []string
-	at := b.remembered(now)
-	for i := range b.Rule.N {
-		levels = append(levels, fmt.Sprintf("%.1f of %d", at[i].Permits, b.Rule.Limits[i].Burst))
-	}
+	left, full := b.Remaining(now)
 	return append(out,
 		[2]string{"lease", b.describeLease(now)},
-		[2]string{"level", strings.Join(levels, ", ") + " permits, as refill alone would have it now"},
+		[2]string{"level", fmt.Sprintf("%d of %d permits with the lease, full in %v, if nobody else asks", left, b.Rule.Capacity(), full.Round(time.Millisecond))},
 		[2]string{"denial", b.describeDenial(now)},
 		[2]string{"last answer", fmt.Sprintf("%v ago", (now - b.known).Round(time.Millisecond))},
 		[2]string{"owed to redis", fmt.Sprintf("%d permits admitted without it, %d refunded", b.debit, b.refund)})

@@ -17,7 +17,7 @@ func leased(t *testing.T, permits, direct int64) *Bucket {
 		t.Fatal(err)
 	}
 	b := &Bucket{Rule: &rule, shard: New(64, func(*Bucket) {}).Shard(nil)}
-	ask(b, time.Second, bucket.Grant{Permits: permits, Direct: direct, Epoch: 1, Slot: 1})
+	ask(b, time.Second, bucket.Grant{Permits: permits, Direct: direct, Epoch: 1, Slot: 1, Life: 2})
 	return b
 }
 

@@ -11,19 +11,22 @@ import (
 )
 
 type local struct {
-	levels bucket.Levels
-	share  float64
+	gauge bucket.Gauge
+	share float64
 }
 
 // TakeLocal spends cost permits of the local limit at share of the rule, 0 < share
 // <= 1, or nothing when it has fewer. What is spent is owed to the authority when
-// owed. The local limit starts at its share of the level last known.
+// owed. The local limit starts at its share of what was last known to be free.
 func (b *Bucket) TakeLocal(now time.Duration, cost int64, share float64, owed bool) bool {
-	l := b.refillLocal(now, share)
-	if !l.levels.Cover(b.Rule, cost) {
+	if !b.LocalCovers(now, cost, share) {
 		return false
 	}
-	l.levels.Add(b.Rule, -float64(cost))
+	if b.concurrent() {
+		b.hold(now, cost)
+		return true
+	}
+	b.local.gauge.Use(b.Rule, now.Microseconds(), float64(cost))
 	if owed {
 		b.debit += cost
 	}
@@ -34,61 +37,71 @@ func (b *Bucket) TakeLocal(now time.Duration, cost int64, share float64, owed bo
 // them off what is owed. It returns how many were owed.
 func (b *Bucket) RefundLocal(now time.Duration, cost int64, share float64) int64 {
 	l := b.refillLocal(now, share)
-	for i := range b.Rule.N {
-		l.levels[i].Permits = min(l.levels[i].Permits+float64(cost), b.Rule.Limits[i].Rate(l.share).Cap)
-	}
+	l.gauge.Refund(b.Rule, l.share, float64(cost), 0)
 	owed := min(cost, b.debit)
 	b.debit -= owed
 	return owed
 }
 
 // ResetLocal makes the local limit start afresh.
-func (b *Bucket) ResetLocal() { b.local, b.known, b.debit, b.refund = nil, 0, 0, 0 }
+func (b *Bucket) ResetLocal() {
+	b.local, b.known, b.debit, b.refund = nil, 0, 0, 0
+	b.held.forget()
+}
 
 // LocalRemaining is Remaining for the local limit.
 func (b *Bucket) LocalRemaining(now time.Duration, share float64) (int64, time.Duration) {
-	l := b.refillLocal(now, share)
-	full := l.levels.Full(b.Rule, l.share, now.Microseconds())
-	return min(l.levels.Whole(b.Rule), b.Rule.Capacity()), time.Duration(full) * time.Microsecond
+	left := min(int64(max(0, b.localFree(now, share)+1e-6)), b.Rule.Capacity())
+	if b.concurrent() {
+		return left, max(0, b.held.until-now)
+	}
+	full := b.local.gauge.Full(b.Rule, b.local.share, now.Microseconds(), 0)
+	return left, time.Duration(full) * time.Microsecond
 }
 
 // LocalWait is Wait for the local limit.
-func (b *Bucket) LocalWait(now time.Duration, cost int64, share float64) time.Duration {
+func (b *Bucket) LocalWait(now time.Duration, ahead, cost int64, share float64) time.Duration {
 	l := b.refillLocal(now, share)
-	wait := l.levels.Wait(b.Rule, l.share, now.Microseconds(), float64(cost))
+	wait := l.gauge.Wait(b.Rule, l.share, now.Microseconds(), 0, float64(ahead+b.Rule.Lack(cost)))
 	return time.Duration(wait) * time.Microsecond
+}
+
+// LocalTurn returns how long a paced call that takes its permits now has to wait
+// for its turn to leave.
+func (b *Bucket) LocalTurn(now time.Duration, share float64) time.Duration {
+	l := b.refillLocal(now, share)
+	return time.Duration(l.gauge.Full(b.Rule, l.share, now.Microseconds(), 0)) * time.Microsecond
 }
 
 // LocalCovers reports whether the local limit has cost permits.
 func (b *Bucket) LocalCovers(now time.Duration, cost int64, share float64) bool {
-	return b.refillLocal(now, share).levels.Cover(b.Rule, cost)
+	return b.Rule.Covers(b.localFree(now, share), cost)
+}
+
+func (b *Bucket) localFree(now time.Duration, share float64) float64 {
+	if b.concurrent() {
+		return b.Rule.Rate(0, share).Cap - float64(b.held.inUse)
+	}
+	l := b.refillLocal(now, share)
+	return l.gauge.Free(b.Rule, l.share, now.Microseconds(), 0)
 }
 
 func (b *Bucket) refillLocal(now time.Duration, share float64) *local {
 	if b.local == nil {
-		b.local = b.startLocal(now, share)
+		b.local = &local{share: share}
+		b.local.gauge.Fill(b.Rule, share, now.Microseconds())
+		if b.known > 0 {
+			b.local.gauge.Resume(b.Rule, share, now.Microseconds(), &b.outlook)
+		}
 	}
-	b.local.levels.Refill(b.Rule, b.local.share, now.Microseconds())
+	b.local.gauge.Refill(b.Rule, b.local.share, now.Microseconds(), 0)
 	return b.local
-}
-
-func (b *Bucket) startLocal(now time.Duration, share float64) *local {
-	l := &local{share: share}
-	l.levels.Fill(b.Rule, now.Microseconds())
-	if b.known > 0 {
-		l.levels = *b.remembered(now)
-	}
-	for i := range b.Rule.N {
-		at := &l.levels[i]
-		at.Permits = min(max(0, at.Permits*share), b.Rule.Limits[i].Rate(share).Cap)
-	}
-	return l
 }
 
 // full reports whether nothing of the limit is used.
 func (l *local) full(r *bucket.Rule, now time.Duration) bool {
-	l.levels.Refill(r, l.share, now.Microseconds())
-	return l.share == 1 && l.levels.Full(r, 1, now.Microseconds()) == 0
+	l.gauge.Refill(r, l.share, now.Microseconds(), 0)
+	return l.share == 1 && l.gauge.Full(r, 1, now.Microseconds(), 0) == 0
 }
 
 // share follows which part of the bucket's grants went to this host lately.

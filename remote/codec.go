@@ -1,4 +1,4 @@
-// The packed form in which an ask travels to lease.lua and a grant comes back:
+// The packed form in which an ask travels to a script and a grant comes back:
 // little-endian doubles, in the order of the script's unpack and pack.
 
 package remote
@@ -12,31 +12,39 @@ import (
 )
 
 const (
-	grantHead  = 9 * 8
-	grantLevel = 2 * 8
+	grantHead  = 11 // doubles
+	grantLevel = 2  // for each limit of an algorithm with levels
+	grantElse  = 4  // of others
 )
 
-// AppendAsk appends the argument of lease.lua that asks a of a bucket of rule r.
+// AppendAsk appends the argument of the script that asks a of a bucket of rule r.
 func AppendAsk(dst []byte, r *bucket.Rule, a *bucket.Ask) []byte {
-	for _, x := range [...]float64{
+	dst = appendDoubles(dst,
 		bit(a.Reset), float64(a.Debit), float64(a.Refund),
 		float64(a.Epoch), float64(a.Slot), float64(a.Recorded), float64(a.Keep), float64(a.Return),
 		float64(a.Queued), float64(a.Need), float64(a.Unit),
-		bit(a.Lease), a.Rate, a.Seen, a.Lead, a.Arrived, a.Since, float64(r.N),
-	} {
-		dst = appendDouble(dst, x)
-	}
+		bit(a.Lease), a.Rate, a.Seen, a.Lead, a.Arrived, a.Since, float64(r.N))
 	for _, l := range r.Limits[:r.N] {
-		for _, x := range [...]float64{float64(l.Count), float64(l.Period.Microseconds()), float64(l.Burst), bit(l.Interval)} {
-			dst = appendDouble(dst, x)
-		}
+		dst = appendDoubles(dst, float64(l.Count), float64(l.Period.Microseconds()), float64(l.Burst))
 	}
-	return dst
+	switch r.Algorithm {
+	case bucket.SlidingWindow:
+		return appendDoubles(dst, a.Age, float64(r.Parts))
+	case bucket.SlidingLog:
+		return appendDoubles(dst, a.Age)
+	case bucket.Concurrency:
+		return appendDoubles(dst, float64(a.Agent), float64(a.Seq), float64(a.InUse), a.Holding)
+	}
+	return appendDoubles(dst, float64(r.Refill()), float64(r.Borrow), bit(a.Paced), a.Patience)
 }
 
 func parseGrant(reply string, r *bucket.Rule) (bucket.Grant, error) {
-	if len(reply) != grantHead+r.N*grantLevel {
-		return bucket.Grant{}, fmt.Errorf("the lease script answered %d bytes for a rule of %d limits, expected %d", len(reply), r.N, grantHead+r.N*grantLevel)
+	size := grantHead + grantElse
+	if r.Levelled() {
+		size = grantHead + r.N*grantLevel
+	}
+	if len(reply) != 8*size {
+		return bucket.Grant{}, fmt.Errorf("the script answered %d bytes for a %s of %d limits, expected %d", len(reply), r.Algorithm, r.N, 8*size)
 	}
 	x := func(i int) float64 {
 		return math.Float64frombits(binary.LittleEndian.Uint64([]byte(reply[8*i : 8*i+8])))
@@ -45,10 +53,14 @@ func parseGrant(reply string, r *bucket.Rule) (bucket.Grant, error) {
 	g := bucket.Grant{
 		Permits: int64(x(0)), Direct: int64(x(1)), Epoch: int64(x(2)), Slot: int64(x(3)),
 		Void: flags&1 != 0, Scarce: flags&2 != 0, Others: flags&4 != 0,
-		Horizon: x(5), Interval: x(6), Hosts: x(7), Granted: x(8),
+		Horizon: x(5), Interval: x(6), Hosts: x(7), Granted: x(8), Life: x(9), Delay: x(10),
+	}
+	if !r.Levelled() {
+		g.Outlook = bucket.Outlook{Free: x(11), Want: x(12), Soon: int64(x(13)), Full: int64(x(14))}
+		return g, nil
 	}
 	for i := range r.N {
-		g.Levels[i] = bucket.Level{Permits: x(9 + 2*i), At: int64(x(10 + 2*i)), Burst: r.Limits[i].Burst}
+		g.Outlook.Levels[i] = bucket.Level{Permits: x(grantHead + 2*i), At: int64(x(grantHead + 1 + 2*i)), Burst: r.Limits[i].Burst}
 	}
 	return g, nil
 }
@@ -60,6 +72,9 @@ func bit(b bool) float64 {
 	return 0
 }
 
-func appendDouble(dst []byte, x float64) []byte {
-	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(x))
+func appendDoubles(dst []byte, all ...float64) []byte {
+	for _, x := range all {
+		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(x))
+	}
+	return dst
 }

@@ -151,7 +151,7 @@ func ofScript(text string) string {
 	return strings.TrimPrefix(text, "-")
 }
 
-const rights = "the user lacks rights: ACL SETUSER name ~{PREFIX:* +evalsha +script|load +get +set +time +ping +hello +select"
+const rights = "the user lacks rights: ACL SETUSER name ~{PREFIX:* +evalsha +script|load +get +set +getrange +setrange +strlen +pexpire +time +ping +hello +select"
 
 var replies = []struct {
 	prefix string

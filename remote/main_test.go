@@ -96,7 +96,7 @@ func timesSent(f *redistest.Fake, key string) int {
 
 // granted is the script's reply for a rule of one limit.
 func granted(permits int64) string {
-	var reply [grantHead + grantLevel]byte
+	var reply [8 * (grantHead + grantLevel)]byte
 	binary.LittleEndian.PutUint64(reply[:], math.Float64bits(float64(permits)))
 	return redistest.Bulk(string(reply[:]))
 }

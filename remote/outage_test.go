@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"rlsidecar/internal/bucket"
 	"rlsidecar/internal/limiter"
 	"rlsidecar/internal/redistest"
 )
@@ -368,7 +369,7 @@ func TestForeignKeyConcernsItsBucketAlone(t *testing.T) {
 			r := startRig(t, generous, false)
 			r.await(recovery, "leasing", r.leasing)
 			r.startLoad()
-			key := r.redis.key("hot", "a")
+			key := r.key("hot", "a")
 			r.began = time.Now()
 			for i, word := range c.command {
 				c.command[i] = strings.Replace(word, "KEY", key, 1)
@@ -442,14 +443,18 @@ func TestAdvisedRightsAreEnough(t *testing.T) {
 	}
 }
 
+func (r *rig) key(policy, key string) string {
+	return r.redis.key(&bucket.Question{Policy: policy, Key: key, Rule: question(key).Rule})
+}
+
 // quietLevel returns what Redis has for the quiet key: its level, and what hosts
 // may still use.
 func (r *rig) quietLevel() (level, outstanding float64) {
-	raw := r.do("GET", r.redis.key("quiet", r.quiet))
+	raw := r.do("GET", r.key("quiet", r.quiet))
 	if len(raw) < 51+24 {
 		return quietSize, 0
 	}
-	return double(raw[51:]), double(raw[3+2*8:])
+	return double(raw[len(raw)-24:]), double(raw[3+2*8:])
 }
 
 // paid reports whether Redis comes to have taken off the quiet key exactly what was

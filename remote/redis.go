@@ -4,9 +4,6 @@ package remote
 
 import (
 	"context"
-	"crypto/sha1"
-	_ "embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,9 +19,6 @@ import (
 
 	"rlsidecar/internal/bucket"
 )
-
-//go:embed lease.lua
-var leaseScript string
 
 const (
 	format     = "v1" // of what is stored; part of every key
@@ -56,7 +50,6 @@ type Options struct {
 type Redis struct {
 	client  *redis.Client
 	o       Options
-	sha     string
 	scripts atomic.Uint64
 	heard   atomic.Int64 // Unix ns when Redis last answered a script
 	health  health
@@ -85,8 +78,7 @@ func Open(o Options) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha1.Sum([]byte(leaseScript))
-	r := &Redis{client: redis.NewClient(client), o: o, sha: hex.EncodeToString(sum[:])}
+	r := &Redis{client: redis.NewClient(client), o: o}
 	r.health.init(o.Log)
 	return r, nil
 }
@@ -201,7 +193,7 @@ func (r *Redis) exec(ctx context.Context, batch []*bucket.Question, last bool) (
 	pipe := r.client.Pipeline()
 	commands := make([]once, len(batch))
 	for i, q := range batch {
-		commands[i] = r.script(ctx, r.key(q.Policy, q.Key), AppendAsk(nil, q.Rule, &q.Ask))
+		commands[i] = r.command(ctx, q.Rule, r.key(q), &q.Ask)
 		_ = pipe.Process(ctx, commands[i])
 	}
 	started := time.Now()
@@ -251,7 +243,7 @@ func (r *Redis) grant(q *bucket.Question, reply string) {
 func (r *Redis) refuse(q *bucket.Question, err error, f fault) {
 	switch f.kind {
 	case ofBucket:
-		r.health.bucketFault(r.key(q.Policy, q.Key), f)
+		r.health.bucketFault(r.key(q), f)
 	case transient, permanent:
 		r.health.fail(f)
 	}
@@ -270,20 +262,26 @@ type once struct{ *redis.Cmd }
 // NoRetry tells go-redis that the command must not be repeated.
 func (once) NoRetry() bool { return true }
 
-func (r *Redis) script(ctx context.Context, key string, arg []byte) once {
-	c := redis.NewCmd(ctx, "evalsha", r.sha, 1, key, arg)
+func (r *Redis) command(ctx context.Context, rule *bucket.Rule, key string, a *bucket.Ask) once {
+	c := redis.NewCmd(ctx, "evalsha", scriptOf(rule.Algorithm).sha, 1, key, AppendAsk(nil, rule, a))
 	c.SetFirstKeyPos(3)
 	return once{c}
 }
 
 // key names a bucket in Redis. The braces keep whatever is ever stored beside it
 // in one cluster slot.
-func (r *Redis) key(policy, key string) string {
-	return "{" + r.o.Prefix + ":" + format + ":" + policy + ":" + key + "}"
+func (r *Redis) key(q *bucket.Question) string {
+	return "{" + r.o.Prefix + ":" + format + ":" + q.Policy + ":" + q.Key + "}" + scriptOf(q.Rule.Algorithm).suffix
 }
 
 func (r *Redis) load(ctx context.Context) error {
-	return r.client.ScriptLoad(ctx, leaseScript).Err()
+	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, s := range distinct {
+			p.ScriptLoad(ctx, s.text)
+		}
+		return nil
+	})
+	return err
 }
 
 // Run reaches for Redis, and again whenever it is lost, until ctx ends. attempted
@@ -319,7 +317,7 @@ func (r *Redis) reach(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	rule, _ := bucket.NewRule(bucket.Limit{Count: 1, Period: time.Second, Burst: 1})
-	probe := r.script(ctx, r.key("~probe", ""), AppendAsk(nil, &rule, &bucket.Ask{}))
+	probe := r.command(ctx, &rule, r.key(&bucket.Question{Policy: "~probe", Rule: &rule}), &bucket.Ask{})
 	if err := r.client.Process(ctx, probe); err != nil {
 		r.health.fail(classify(err, r.o.Prefix))
 		return

@@ -1,5 +1,5 @@
-// The twins: lease.lua on a real Redis and bucket.State must answer the same asks
-// at the same times with the same bits.
+// The twins: the scripts on a real Redis and internal/bucket must answer the same
+// asks at the same times with the same bits.
 
 package remote
 
@@ -20,20 +20,25 @@ import (
 )
 
 const (
-	twinRuns = 2000
+	twinRuns = 1500
 	twinAsks = 150
 )
 
-// timed is the script with its clock made an argument: for this test alone.
-func timed(t *testing.T) string {
+// timed is a script with its clock made an argument: for these tests alone.
+func timed(t *testing.T, s *script) string {
 	const clock = "redis.call('TIME')"
-	if strings.Count(leaseScript, clock) != 1 {
-		t.Fatalf("lease.lua must read the clock once, by %s", clock)
+	if strings.Count(s.text, clock) != 1 {
+		t.Fatalf("a script must read the clock once, by %s", clock)
 	}
-	return strings.Replace(leaseScript, clock, "{ARGV[2], ARGV[3]}", 1)
+	return strings.Replace(s.text, clock, "{ARGV[2], ARGV[3]}", 1)
 }
 
-func TestScriptAndStateAreTwins(t *testing.T) {
+// twin is the Go side.
+type twin interface {
+	Apply(r *bucket.Rule, now int64, a *bucket.Ask) bucket.Grant
+}
+
+func TestScriptsAndStatesAreTwins(t *testing.T) {
 	if err := flag.Set("rapid.checks", fmt.Sprint(twinRuns)); err != nil {
 		t.Fatal(err)
 	}
@@ -44,24 +49,36 @@ func TestScriptAndStateAreTwins(t *testing.T) {
 	}
 	client := redis.NewClient(options)
 	defer client.Close()
-	script := redis.NewScript(timed(t))
+	for _, name := range bucket.Algorithms() {
+		t.Run(name, func(t *testing.T) { compareTwins(t, client, name) })
+	}
+}
+
+func compareTwins(t *testing.T, client *redis.Client, name string) {
+	algorithm, _ := bucket.ParseAlgorithm(name)
+	script := redis.NewScript(timed(t, scriptOf(algorithm)))
 	if err := script.Load(t.Context(), client).Err(); err != nil {
 		t.Fatal(err)
 	}
 	var asked, granted, void, scarce, keys atomic.Int64
 	rapid.Check(t, func(rt *rapid.T) {
-		key := fmt.Sprintf("{k%d\x00 {}ü}", keys.Add(1))
-		var s bucket.State
-		w := &world{now: rapid.Int64Range(1, 1e15).Draw(rt, "start")}
+		key := drawKey(rt, fmt.Sprint(name, keys.Add(1)))
+		state := &bucket.State{}
+		var s twin = state
+		if algorithm == bucket.Concurrency {
+			s = &bucket.Holders{}
+		}
+		w := &world{algorithm: algorithm, now: rapid.Int64Range(1, 1e15).Draw(rt, "start")}
 		pipe := client.Pipeline()
 		var want []bucket.Grant
 		var rules []bucket.Rule
+		var asks []bucket.Ask
 		var replies []*redis.Cmd
 		for range rapid.IntRange(1, 2*twinAsks-1).Draw(rt, "asks") {
 			rule, ask := w.ask(rt)
 			g := s.Apply(&rule, w.now, &ask)
 			w.answered(&ask, &g)
-			want, rules = append(want, g), append(rules, rule)
+			want, rules, asks = append(want, g), append(rules, rule), append(asks, ask)
 			replies = append(replies, script.EvalSha(context.Background(), pipe, []string{key},
 				AppendAsk(nil, &rule, &ask), w.now/1e6, w.now%1e6))
 		}
@@ -75,7 +92,7 @@ func TestScriptAndStateAreTwins(t *testing.T) {
 				rt.Fatal(err)
 			}
 			if got != want[i] {
-				rt.Fatalf("ask %d of %d:\nscript %+v\nstate  %+v", i, len(want), got, want[i])
+				rt.Fatalf("ask %d of %d: %+v\nof %+v\nscript %+v\nstate  %+v", i, len(want), asks[i], rules[i], got, want[i])
 			}
 			asked.Add(1)
 			granted.Add(got.Permits)
@@ -86,33 +103,45 @@ func TestScriptAndStateAreTwins(t *testing.T) {
 				scarce.Add(1)
 			}
 		}
-		checkInvariant(rt, &s)
+		if algorithm != bucket.Concurrency {
+			checkInvariant(rt, &w.rule, w.now, state)
+		}
 	})
 	t.Logf("%d asks, %d permits granted, %d leases void, %d answers scarce", asked.Load(), granted.Load(), void.Load(), scarce.Load())
-	if asked.Load() < 100_000 || void.Load() == 0 || scarce.Load() == 0 {
+	if asked.Load() < 100_000 || granted.Load() < 100_000 || void.Load() == 0 || scarce.Load() == 0 {
 		t.Errorf("only %d asks (%d void, %d scarce): want 100000 with some of each", asked.Load(), void.Load(), scarce.Load())
 	}
 }
 
-func checkInvariant(rt *rapid.T, s *bucket.State) {
-	for i := range s.N {
-		if over := s.Levels[i].Permits + float64(s.Outstanding) - float64(s.Levels[i].Burst); over > 1e-5 {
-			rt.Fatalf("l + o exceeds B by %g: %+v", over, s)
-		}
+func checkInvariant(rt *rapid.T, r *bucket.Rule, now int64, s *bucket.State) {
+	free := s.Gauge.Free(r, 1, max(now, s.At), s.Outstanding)
+	if r.Levelled() {
+		free += float64(s.Outstanding)
 	}
+	if over := free - float64(r.Capacity()); over > 1e-5 {
+		rt.Fatalf("l + o exceeds B by %g: %+v", over, s)
+	}
+}
+
+// drawKey is any bytes a key may have, up to the longest.
+func drawKey(rt *rapid.T, unique string) string {
+	rest := rapid.SampledFrom([]string{"", "{}", "}{", " a b\r\n", "\x00\xff", "ü€😀", strings.Repeat("k", 1024)}).Draw(rt, "key")
+	return unique + rest
 }
 
 // world is a few agents that ask one bucket as time goes on, by leaps and not at all.
 type world struct {
-	now   int64
-	rule  bucket.Rule
-	lease [3]struct{ epoch, slot, recorded, keep int64 }
-	agent int
+	algorithm bucket.Algorithm
+	now       int64
+	rule      bucket.Rule
+	lease     [3]struct{ epoch, slot, recorded, keep int64 }
+	agent     int
+	seq       int64
 }
 
 func (w *world) ask(rt *rapid.T) (bucket.Rule, bucket.Ask) {
 	if w.rule.N == 0 || rapid.IntRange(0, 60).Draw(rt, "change") == 0 {
-		w.rule = drawRule(rt)
+		w.rule = drawRule(rt, w.algorithm)
 	}
 	w.now = max(1, w.now+drawStep(rt))
 	w.agent = rapid.IntRange(0, len(w.lease)-1).Draw(rt, "agent")
@@ -123,7 +152,14 @@ func (w *world) ask(rt *rapid.T) (bucket.Rule, bucket.Ask) {
 		a.Return = rapid.Int64Range(0, left).Draw(rt, "return")
 		a.Keep = left - a.Return
 	}
+	a.Age = rapid.Float64Range(0, 3).Draw(rt, "age")
+	if w.algorithm == bucket.Concurrency {
+		w.hold(rt, &a)
+	}
 	w.demand(rt, &a)
+	if w.algorithm == bucket.LeakyBucket && rapid.Bool().Draw(rt, "paced") {
+		a.Paced, a.Patience = true, rapid.Float64Range(0, 5).Draw(rt, "patience")
+	}
 	switch rapid.IntRange(0, 40).Draw(rt, "special") {
 	case 0:
 		a.Reset = true
@@ -133,8 +169,19 @@ func (w *world) ask(rt *rapid.T) (bucket.Rule, bucket.Ask) {
 		a.Refund = drawCost(rt)
 	case 3:
 		a.Slot += 7
+		a.Epoch -= 7
+	case 4:
+		a.Seq -= 5
 	}
 	return w.rule, a
+}
+
+// hold makes a the ask of an agent that says what it holds.
+func (w *world) hold(rt *rapid.T, a *bucket.Ask) {
+	w.seq++
+	a.Agent, a.Seq, a.Recorded = int64(w.agent+1), w.seq, 0
+	a.InUse = rapid.Int64Range(0, a.Keep).Draw(rt, "in use")
+	a.Holding = rapid.Float64Range(0, 100).Draw(rt, "holding")
 }
 
 func (w *world) demand(rt *rapid.T, a *bucket.Ask) {
@@ -183,18 +230,36 @@ func drawStep(rt *rapid.T) int64 {
 	return rapid.Int64Range(0, 700e3).Draw(rt, "on")
 }
 
-func drawRule(rt *rapid.T) bucket.Rule {
-	var limits []bucket.Limit
-	for range rapid.IntRange(1, bucket.MaxLimits).Draw(rt, "limits") {
-		top := rapid.SampledFrom([]int64{5, 100, 10_000, bucket.MaxCount}).Draw(rt, "top")
-		limits = append(limits, bucket.Limit{
-			Count:    rapid.Int64Range(1, top).Draw(rt, "count"),
-			Burst:    rapid.Int64Range(1, top).Draw(rt, "burst"),
-			Period:   rapid.SampledFrom([]time.Duration{time.Millisecond, 7 * time.Millisecond, time.Second, time.Minute, 24 * time.Hour, bucket.MaxPeriod}).Draw(rt, "period"),
-			Interval: rapid.Bool().Draw(rt, "interval"),
-		})
+func drawRule(rt *rapid.T, a bucket.Algorithm) bucket.Rule {
+	r := bucket.Rule{Algorithm: a}
+	most, tops := bucket.MaxLimits, []int64{5, 100, 10_000, bucket.MaxCount}
+	switch a {
+	case bucket.TokenBucket:
+		r.Interval = rapid.Bool().Draw(rt, "interval")
+		r.Borrow = rapid.SampledFrom([]int64{0, 0, 1, 20, 10_000}).Draw(rt, "borrow")
+	case bucket.FixedWindow:
+		r.FirstUse = rapid.Bool().Draw(rt, "first use")
+	case bucket.SlidingWindow:
+		r.Parts = uint8(rapid.IntRange(bucket.MinParts, bucket.MaxParts).Draw(rt, "parts"))
+	case bucket.SlidingLog:
+		tops = tops[:3]
+	case bucket.Concurrency:
+		most = 1
 	}
-	rule, err := bucket.NewRule(limits...)
+	var limits []bucket.Limit
+	for range rapid.IntRange(1, most).Draw(rt, "limits") {
+		top := rapid.SampledFrom(tops).Draw(rt, "top")
+		l := bucket.Limit{
+			Count:  rapid.Int64Range(1, top).Draw(rt, "count"),
+			Period: rapid.SampledFrom([]time.Duration{time.Millisecond, 7 * time.Millisecond, time.Second, time.Minute, 24 * time.Hour, bucket.MaxPeriod}).Draw(rt, "period"),
+		}
+		l.Burst = l.Count
+		if a.Bursts() {
+			l.Burst = rapid.Int64Range(1, top).Draw(rt, "burst")
+		}
+		limits = append(limits, l)
+	}
+	rule, err := r.With(limits...)
 	if err != nil {
 		rt.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -97,7 +98,7 @@ return {allowed, math.floor(level)}`
 
 type directFlags struct {
 	timing
-	url, lease       string
+	url, script      string
 	goroutines, keys int
 }
 
@@ -108,7 +109,7 @@ func benchRedis(args []string, out, errs io.Writer) int {
 	f.StringVar(&o.url, "redis", "redis://127.0.0.1:6379/0", "`URL` of Redis")
 	f.IntVar(&o.goroutines, "goroutines", 64, "goroutines that ask, each with a connection of its own in the pool")
 	f.IntVar(&o.keys, "keys", 1, "different keys")
-	f.StringVar(&o.lease, "lease-script", "", "run this project's own `file` remote/lease.lua, asking it for single permits, instead of\na plain token bucket")
+	f.StringVar(&o.script, "script", "plain", "what Redis runs: plain, a token bucket of two numbers, or the agent's own script of an\n`algorithm`, asked for single permits: "+strings.Join(scripts(), ", "))
 	const about = "Asks Redis for each decision: one EVALSHA through go-redis, limit 1000000000/second. Keys are\nwritten under rlsidecar-bench: and expire by themselves."
 	if _, status, ok := parse(f, args, about, nil, out, errs); !ok {
 		return status
@@ -143,8 +144,8 @@ func (o *directFlags) run(ctx context.Context, errs io.Writer) (*report, error) 
 
 // prefix keeps the two scripts from finding each other's values.
 func (o *directFlags) prefix() string {
-	if o.lease != "" {
-		return "rlsidecar-bench:lease:"
+	if o.script != "plain" {
+		return "rlsidecar-bench:" + o.script + ":"
 	}
 	return "rlsidecar-bench:plain:"
 }
@@ -165,16 +166,16 @@ func (o *directFlags) client() (*redis.Client, error) {
 // question loads a script, and returns what asks it for one permit of a key.
 func (o *directFlags) question(ctx context.Context, client *redis.Client) (func(key string) (bool, error), error) {
 	text, args, allowed := plainScript, []any{protocol.MaxCount, 1_000_000, protocol.MaxCount, 1}, allowedPlain
-	if o.lease != "" {
-		file, err := os.ReadFile(o.lease)
+	if o.script != "plain" {
+		algorithm, known := bucket.ParseAlgorithm(o.script)
+		if !known || algorithm == bucket.Concurrency {
+			return nil, fmt.Errorf("--script %q: allowed are plain, %s", o.script, strings.Join(scripts(), ", "))
+		}
+		ask, err := askForOne(algorithm)
 		if err != nil {
 			return nil, err
 		}
-		ask, err := askForOne()
-		if err != nil {
-			return nil, err
-		}
-		text, args, allowed = string(file), []any{ask}, allowedLease
+		text, args, allowed = remote.Script(algorithm), []any{ask}, allowedLease
 	}
 	script := redis.NewScript(text)
 	if err := script.Load(ctx, client).Err(); err != nil {
@@ -184,6 +185,9 @@ func (o *directFlags) question(ctx context.Context, client *redis.Client) (func(
 		return allowed(script.EvalSha(context.Background(), client, []string{key}, args...))
 	}, nil
 }
+
+// scripts are the algorithms that can be asked again and again with the same words.
+func scripts() []string { return bucket.Algorithms()[:bucket.Concurrency] }
 
 func allowedPlain(c *redis.Cmd) (bool, error) {
 	reply, err := c.Int64Slice()
@@ -195,9 +199,14 @@ func allowedLease(c *redis.Cmd) (bool, error) {
 	return err == nil && len(reply) >= 8 && binary.LittleEndian.Uint64([]byte(reply[:8])) != 0, err
 }
 
-// askForOne is the argument of lease.lua that asks for one permit and no lease.
-func askForOne() ([]byte, error) {
-	rule, err := bucket.NewRule(bucket.Limit{Count: bucket.MaxCount, Period: time.Second, Burst: bucket.MaxCount})
+// askForOne is the argument of an algorithm's script that asks for one permit and no
+// lease of as much as there can be.
+func askForOne(a bucket.Algorithm) ([]byte, error) {
+	count := int64(bucket.MaxCount)
+	if a == bucket.SlidingLog {
+		count = bucket.MaxLogged
+	}
+	rule, err := bucket.Rule{Algorithm: a}.With(bucket.Limit{Count: count, Period: time.Second, Burst: count})
 	return remote.AppendAsk(nil, &rule, &bucket.Ask{Queued: 1, Need: 1, Unit: 1}), err
 }
 

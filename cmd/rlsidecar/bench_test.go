@@ -168,7 +168,7 @@ func TestBenchRedis(t *testing.T) {
 	for _, args := range [][]string{
 		{"--goroutines", "1"},
 		{"--goroutines", "8", "--keys", "50"},
-		{"--goroutines", "8", "--lease-script", "../../remote/lease.lua"},
+		{"--goroutines", "8", "--script", "token_bucket"},
 	} {
 		r := measure(t, append([]string{"redis", "--redis", s.URL()}, args...)...)
 		if r.Denied > 0 || r.Sources["redis"] != r.Decisions {

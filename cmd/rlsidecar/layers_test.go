@@ -19,7 +19,7 @@ var layers = map[string][]string{
 	"rlsidecar/localcache":       {"rlsidecar/internal/bucket"},
 	"rlsidecar/remote":           {"rlsidecar/internal/bucket"},
 	"rlsidecar/internal/limiter": {"rlsidecar/internal/bucket", "rlsidecar/internal/policy", "rlsidecar/localcache"},
-	"rlsidecar/internal/server":  {"rlsidecar/internal/bucket", "rlsidecar/internal/limiter", "rlsidecar/protocol"},
+	"rlsidecar/internal/server":  {"rlsidecar/internal/bucket", "rlsidecar/internal/limiter", "rlsidecar/internal/policy", "rlsidecar/protocol"},
 	"rlsidecar/internal/admin":   {"rlsidecar/internal/limiter", "rlsidecar/internal/policy", "rlsidecar/internal/server"},
 	"rlsidecar/clients/go":       {"rlsidecar/protocol"},
 }

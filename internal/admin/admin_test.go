@@ -224,16 +224,16 @@ func TestMetricsStandalone(t *testing.T) {
 		protocol.AppendRequest(nil, 7, "peek", "login", "k"),
 		protocol.AppendRequest(nil, 7, "ping"), acquire("nosuch", "k"))
 	a.want(map[string]string{
-		`decisions_total{outcome="allowed",policy="login",source="standalone"}`:    "2",
-		`decisions_total{outcome="denied",policy="login",source="standalone"}`:     "1",
-		`decisions_total{outcome="allowed",policy="trial",source="standalone"}`:    "2",
-		`decisions_total{outcome="denied",policy="trial",source="standalone"}`:     "0",
-		`shadow_denied_total{policy="trial"}`:                                      "1",
-		`shadow_denied_total{policy="login"}`:                                      "0",
-		`decisions_total{outcome="allowed",policy="lists",source="list"}`:          "1",
-		`decisions_total{outcome="denied",policy="lists",source="list"}`:           "1",
-		`decisions_total{outcome="allowed",policy="lists",source="standalone"}`:    "2",
-		`decisions_total{outcome="allowed",policy="(inline)",source="standalone"}`: "1",
+		`decisions_total{app="",outcome="allowed",policy="login",source="standalone"}`:    "2",
+		`decisions_total{app="",outcome="denied",policy="login",source="standalone"}`:     "1",
+		`decisions_total{app="",outcome="allowed",policy="trial",source="standalone"}`:    "2",
+		`decisions_total{app="",outcome="denied",policy="trial",source="standalone"}`:     "0",
+		`shadow_denied_total{app="",policy="trial"}`:                                      "1",
+		`shadow_denied_total{app="",policy="login"}`:                                      "0",
+		`decisions_total{app="",outcome="allowed",policy="lists",source="list"}`:          "1",
+		`decisions_total{app="",outcome="denied",policy="lists",source="list"}`:           "1",
+		`decisions_total{app="",outcome="allowed",policy="lists",source="standalone"}`:    "2",
+		`decisions_total{app="",outcome="allowed",policy="(inline)",source="standalone"}`: "1",
 		"decision_seconds_count":                       "10",
 		"buckets":                                      "5",
 		"buckets_evicted_total":                        "0",
@@ -287,20 +287,20 @@ func TestMetricsOfRedis(t *testing.T) {
 	a.metrics.Pipeline(128, 3*time.Second)
 	a.call(acquire("login", "k"))
 	a.want(map[string]string{
-		"degraded":                                                            "1",
-		`redis_state{state="starting"}`:                                       "0",
-		`redis_state{state="ok"}`:                                             "0",
-		`redis_state{state="degraded"}`:                                       "0",
-		`redis_state{state="failing"}`:                                        "1",
-		"redis_scripts_total":                                                 "41",
-		"redis_pipeline_seconds_count":                                        "2",
-		"redis_pipeline_seconds_sum":                                          "3.0007",
-		`redis_pipeline_seconds_bucket{le="0.001"}`:                           "1",
-		`redis_pipeline_scripts_bucket{le="2"}`:                               "0",
-		`redis_pipeline_scripts_bucket{le="4"}`:                               "1",
-		`redis_pipeline_scripts_bucket{le="128"}`:                             "2",
-		"redis_pipeline_scripts_sum":                                          "131",
-		`decisions_total{outcome="allowed",policy="login",source="fallback"}`: "1",
+		"degraded":                                  "1",
+		`redis_state{state="starting"}`:             "0",
+		`redis_state{state="ok"}`:                   "0",
+		`redis_state{state="degraded"}`:             "0",
+		`redis_state{state="failing"}`:              "1",
+		"redis_scripts_total":                       "41",
+		"redis_pipeline_seconds_count":              "2",
+		"redis_pipeline_seconds_sum":                "3.0007",
+		`redis_pipeline_seconds_bucket{le="0.001"}`: "1",
+		`redis_pipeline_scripts_bucket{le="2"}`:     "0",
+		`redis_pipeline_scripts_bucket{le="4"}`:     "1",
+		`redis_pipeline_scripts_bucket{le="128"}`:   "2",
+		"redis_pipeline_scripts_sum":                "131",
+		`decisions_total{app="",outcome="allowed",policy="login",source="fallback"}`: "1",
 	})
 }
 
@@ -312,7 +312,7 @@ func TestLateCallsAreNotTimed(t *testing.T) {
 	a.want(map[string]string{
 		"decision_seconds_count": "0",
 		"degraded":               "0",
-		`decisions_total{outcome="allowed",policy="login",source="fallback"}`: "1",
+		`decisions_total{app="",outcome="allowed",policy="login",source="fallback"}`: "1",
 	})
 	a.call(acquire("lists", "free"))
 	a.want(map[string]string{"decision_seconds_count": "1"})

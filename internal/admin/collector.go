@@ -16,12 +16,13 @@ import (
 const prefix = "rlsidecar_"
 
 var (
-	decisionsTotal    = describe("decisions_total", "Calls decided, by policy, outcome and where the answer came from. Those let through by shadow mode alone are among the allowed ones.", "policy", "outcome", "source")
-	shadowDeniedTotal = describe("shadow_denied_total", "Calls that their policy would have denied, but for its shadow mode.", "policy")
+	decisionsTotal    = describe("decisions_total", "Calls decided, by policy, application, outcome and where the answer came from. Those let through by shadow mode alone are among the allowed ones.", "policy", "app", "outcome", "source")
+	shadowDeniedTotal = describe("shadow_denied_total", "Calls that their policy would have denied, but for its shadow mode.", "policy", "app")
 	decisionSeconds   = describe("decision_seconds", "From the reading of a call to its decision, the time it waited for Redis or for permits included.")
 
 	permitsTotal   = describe("permits_total", "Permits of leases: granted by Redis, spent here, given back, or expired unused.", "event")
 	bucketsHeld    = describe("buckets", "Buckets in this host's memory.")
+	permitsHeld    = describe("permits_held", "Permits of concurrency limits that callers on this host hold.")
 	bucketsEvicted = describe("buckets_evicted_total", "Buckets forgotten because the memory for them was full.")
 
 	degraded     = describe("degraded", "1 while Redis is configured and cannot be asked, else 0.")
@@ -91,12 +92,15 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 func (c *collector) decisions(out sink) {
 	out <- c.metrics.decisions.metric(decisionSeconds)
-	c.Limiter.Outcomes(func(policy string, o *limiter.Outcomes) {
-		for _, s := range limiter.Sources() {
-			out.counter(decisionsTotal, o.Allowed(s), policy, "allowed", s.String())
-			out.counter(decisionsTotal, o.Denied(s), policy, "denied", s.String())
+	c.Limiter.Outcomes(func(policy, app string, o *limiter.Outcomes) {
+		if app != "" && o.Total() == 0 { // policies times applications is a large number
+			return
 		}
-		out.counter(shadowDeniedTotal, o.Shadow(), policy)
+		for _, s := range limiter.Sources() {
+			out.counter(decisionsTotal, o.Allowed(s), policy, app, "allowed", s.String())
+			out.counter(decisionsTotal, o.Denied(s), policy, app, "denied", s.String())
+		}
+		out.counter(shadowDeniedTotal, o.Shadow(), policy, app)
 	})
 }
 
@@ -108,6 +112,7 @@ func (c *collector) leases(out sink) {
 	out.counter(permitsTotal, n.Expired, "expired")
 	out.gauge(bucketsHeld, float64(n.Held))
 	out.counter(bucketsEvicted, n.Evicted)
+	out.gauge(permitsHeld, float64(c.Limiter.Held()))
 }
 
 func (c *collector) redis(out sink) {

@@ -17,11 +17,12 @@ const (
 	keyCalls     = 2000
 )
 
-// State is one bucket as its authority keeps it.
+// State is one bucket as its authority keeps it, of any rule but Concurrency.
 //
 // The promise: over all hosts, permits used in any interval of length Δ never
-// exceed B + r·Δ. With H the permits hosts may still use, l the level and o what
-// is outstanding, four invariants carry it:
+// exceed what the rule allows in it, B + r·Δ for a token bucket. With H the
+// permits hosts may still use, l the level and o what is outstanding, four
+// invariants carry it:
 //
 //  1. H <= o. A grant raises both; a use lowers H alone; what is given back
 //     leaves H when it is sent and o when it arrives; a lease ends at the agent,
@@ -36,15 +37,27 @@ const (
 // So Φ = l + H stays at most B, only refill raises it, at most at r, and every
 // use lowers it by its cost. Crediting returns up to B instead of B-o, the
 // obvious design, lets each returned permit be refilled a second time.
+//
+// The other algorithms keep the promise with the same four:
+//
+//   - A fixed window refills by being forgotten, so leases end with it: Life says
+//     when, and the Epoch of the next window voids their reports.
+//   - A log counts o in full besides what is marked as used. A permit that was out
+//     is marked when its use is reported, at the time of the lease's last use, or
+//     when its slot ends: never before it was used, so every use of the last
+//     period is either in o or still marked. Marking it at the grant, the obvious
+//     design, lets it fall out of the log up to a lease's life too early.
+//   - A sliding window is such a log whose marks are rounded down to a part: what
+//     it promises in full is a period less one part.
 type State struct {
-	N           int     // limits in Levels; 0: nobody has asked yet
+	N           int     // limits in Gauge; 0: nobody has asked yet
 	At          int64   // µs; time never runs backwards from here
-	Epoch       int64   // when this bucket was born, µs
+	Epoch       int64   // when this bucket, or its window, was born, µs
 	Outstanding int64   // permits that hosts may still use
 	Demand      float64 // permits asked for per second, all hosts
 	Hosts       float64 // hosts that keep asking
-	Granted     float64 // permits granted less those given back, since Epoch
-	Levels      Levels
+	Granted     float64 // permits granted less those given back, since the last reset
+	Gauge       Gauge
 	Slots       []Slot // by End; at most 5
 }
 
@@ -73,10 +86,18 @@ type Ask struct {
 	Lead    float64 // s before a lease runs dry that a new one is asked for
 	Arrived float64 // permits demanded since this agent's last ask
 	Since   float64 // s since then
+	Age     float64 // s since the lease was last used
+
+	Paced    bool    // LeakyBucket: the calls wait their turn to leave
+	Patience float64 // s they may wait
+
+	Agent, Seq int64   // Concurrency: who asks, and a number that grows with each of its asks
+	InUse      int64   // of Keep, those that callers hold
+	Holding    float64 // s until the last of these must have been given up
 }
 
 // bare reports that the agent has nothing left of a lease.
-func (a *Ask) bare() bool { return a.Keep == 0 && a.Return == 0 }
+func (a *Ask) bare() bool { return a.Keep == a.InUse && a.Return == 0 }
 
 // Grant answers an Ask.
 type Grant struct {
@@ -92,7 +113,9 @@ type Grant struct {
 	Interval float64 // s to leave between two asks while scarce
 	Hosts    float64
 	Granted  float64
-	Levels   Levels // At is relative: µs before the grant
+	Life     float64 // s the lease may be used, from the moment the ask was sent
+	Delay    float64 // s until the first of the paced calls leaves, from now
+	Outlook  Outlook // in µs before and after the grant
 }
 
 // Apply answers a at now, in µs. A now earlier than one seen before counts as the
@@ -103,39 +126,34 @@ func (s *State) Apply(r *Rule, now int64, a *Ask) Grant {
 		s.begin(r, now)
 	}
 	s.refill(r, now)
-	s.retire(now)
-	s.settle(r, a)
-	void := !s.report(r, a)
+	s.retire(r, now)
+	s.settle(r, now, a)
+	void := !s.report(r, now, a)
 	s.estimate(now, a)
-	g := s.grant(r, now, a, void)
-	for i := range r.N {
-		g.Levels[i] = s.Levels[i]
-		g.Levels[i].At -= now
-	}
-	return g
+	return s.grant(r, now, a, void)
 }
 
 func (s *State) begin(r *Rule, now int64) {
 	*s = State{N: r.N, At: now, Epoch: max(now, s.Epoch+1), Slots: s.Slots[:0]}
-	s.Levels.Fill(r, now)
+	s.Gauge.Fill(r, 1, now)
 }
 
 func (s *State) refill(r *Rule, now int64) {
-	s.Levels.Reshape(r, s.N, s.Outstanding)
+	s.Gauge.Reshape(r, s.N, s.Outstanding)
 	s.N = r.N
-	for i := range r.N {
-		rate := r.Limits[i].Rate(1)
-		s.Levels[i].Refill(rate, now, rate.Cap-float64(s.Outstanding))
+	if s.Gauge.Refill(r, 1, now, s.Outstanding) {
+		s.Epoch, s.Outstanding, s.Slots = max(now, s.Epoch+1), 0, s.Slots[:0]
 	}
 }
 
-// retire takes ended leases off what is outstanding. What was not spent of them
-// is lost: only refill brings it back.
-func (s *State) retire(now int64) {
+// retire takes ended leases off what is outstanding. What was not used of them is
+// lost, since nobody tells: it counts as used when they ended.
+func (s *State) retire(r *Rule, now int64) {
 	live := s.Slots[:0]
 	for _, slot := range s.Slots {
 		if slot.End <= now/slotWidth {
 			s.Outstanding -= slot.Permits
+			s.Gauge.spent(r, now, slot.End*slotWidth, float64(slot.Permits))
 		} else {
 			live = append(live, slot)
 		}
@@ -143,21 +161,18 @@ func (s *State) retire(now int64) {
 	s.Slots = live
 }
 
-func (s *State) settle(r *Rule, a *Ask) {
-	for i := range r.N {
-		l := &s.Levels[i]
-		if a.Debit > 0 {
-			l.Permits = max(min(l.Permits, 0), l.Permits-float64(a.Debit))
-		}
-		if a.Refund > 0 {
-			l.Permits = max(l.Permits, min(l.Permits+float64(a.Refund), float64(l.Burst-s.Outstanding)))
-		}
+func (s *State) settle(r *Rule, now int64, a *Ask) {
+	if a.Debit > 0 {
+		s.Gauge.pay(r, now, s.Outstanding, float64(a.Debit))
+	}
+	if a.Refund > 0 {
+		s.Gauge.Refund(r, 1, float64(a.Refund), s.Outstanding)
 	}
 }
 
 // report takes the agent's old lease off the books and credits what it gives
 // back. It is false when that lease is not on the books.
-func (s *State) report(r *Rule, a *Ask) bool {
+func (s *State) report(r *Rule, now int64, a *Ask) bool {
 	if a.Recorded == 0 {
 		return true
 	}
@@ -165,7 +180,8 @@ func (s *State) report(r *Rule, a *Ask) bool {
 		if slot := &s.Slots[i]; slot.End == a.Slot && s.Epoch == a.Epoch && slot.Permits >= a.Recorded {
 			slot.Permits -= a.Recorded
 			s.Outstanding -= a.Recorded
-			s.Levels.Add(r, float64(a.Return))
+			s.Gauge.takeBack(r, float64(a.Return))
+			s.Gauge.spent(r, now, max(0, now-int64(a.Age*1e6)), float64(a.Recorded-a.Keep-a.Return))
 			s.Granted -= float64(a.Return)
 			return true
 		}
@@ -190,48 +206,76 @@ func decay(x float64) float64 {
 }
 
 func (s *State) grant(r *Rule, now int64, a *Ask, void bool) Grant {
-	level := s.Levels[s.Levels.Least(r)].Permits
-	free := math.Floor(level + slack)
-	demand := max(s.Demand, a.Rate, 1e-9)
-	g := Grant{Epoch: s.Epoch, Void: void, Interval: s.interval(r)}
-
-	served, short := serve(free, a)
-	kept := float64(a.Keep)
+	kept := a.Keep
 	if void {
 		kept = 0
 	}
+	level := s.Gauge.Free(r, 1, now, s.Outstanding+kept)
+	g := Grant{Epoch: s.Epoch, Void: void, Life: LeaseLife / 1e6}
+	if r.Algorithm == FixedWindow {
+		g.Life = float64(s.Gauge.levels.life(r, now)) / 1e6
+	}
+	if a.Paced {
+		g.Delay = float64(s.Gauge.Full(r, 1, now, s.Outstanding)) / 1e6
+	}
+	served := s.share(r, a, level, kept, &g)
+	if a.bare() || a.Paced {
+		g.Direct = served
+	}
+	s.Gauge.Use(r, now, float64(g.Direct))
+	s.Gauge.lend(r, float64(g.Permits-g.Direct))
+	s.record(now, &g, g.Permits-g.Direct+kept)
+	g.Others = s.Outstanding >= 1
+	g.Outlook = s.Gauge.look(r, now, s.Outstanding, float64(max(1, a.Need)))
+	return g
+}
+
+// share decides how many of level permits the agent gets, and returns those that
+// are for waiting calls.
+func (s *State) share(r *Rule, a *Ask, level float64, kept int64, g *Grant) int64 {
+	g.Interval = s.interval(r)
+	free := math.Floor(level + slack)
+	demand := max(s.Demand, a.Rate, 1e-9)
+	served, short := serve(r, free, g.Delay, a)
 	g.Horizon = min(maxHorizon, max(g.Interval, (level-served)/(spread*demand)))
 	extra := 0.0
 	if a.Lease && !short {
-		extra = math.Floor(min(math.Floor(a.Rate*(g.Horizon+a.Lead))-kept, a.Seen))
+		extra = math.Floor(min(math.Floor(a.Rate*min(g.Horizon+a.Lead, g.Life))-float64(kept), a.Seen))
 	}
-	if !short {
+	if short || a.Paced {
+		extra = 0
+	} else {
 		extra = max(0, min(max(extra, float64(a.Queued)-served), free-served))
 	}
 	g.Permits = int64(served + extra)
 	g.Scarce = short || g.Permits < a.Queued || level/demand < g.Interval
-	if a.bare() {
-		g.Direct = int64(served)
-	}
-	s.Levels.Add(r, -float64(g.Permits))
 	s.Granted += float64(g.Permits)
-	s.record(now, &g, g.Permits-g.Direct+int64(kept))
-	g.Others = s.Outstanding >= 1
 	g.Hosts, g.Granted = s.Hosts, s.Granted
-	return g
+	return int64(served)
 }
 
 // serve returns how many of the free permits go to the waiting calls: all they
 // need, or as many whole calls as fit when they cost the same, or what the first
 // one lacks. It is short when not even that is there.
-func serve(free float64, a *Ask) (served float64, short bool) {
+func serve(r *Rule, free, delay float64, a *Ask) (served float64, short bool) {
+	least, unit, queued := float64(r.Lack(a.Need)), float64(a.Unit), float64(a.Queued)
+	if a.Paced {
+		if delay > a.Patience {
+			return 0, true
+		}
+		free = min(free, unit*math.Floor((a.Patience-delay)/(max(unit, 1)*r.Pace()))+float64(a.Need))
+	}
 	switch {
-	case free >= float64(a.Queued):
-		return float64(a.Queued), free < float64(a.Need)
-	case free < float64(a.Need):
+	case free >= queued:
+		return queued, free < least
+	case free < least:
 		return 0, true
-	case a.Unit > 0 && a.bare():
-		return math.Floor(free/float64(a.Unit)) * float64(a.Unit), false
+	case a.Unit > 0 && (a.bare() || a.Paced):
+		served = math.Floor(free/unit) * unit
+		if r.Borrow > 0 && served < queued && free-served >= float64(r.Lack(a.Unit)) {
+			served += unit
+		}
+		return served, false
 	}
 	return float64(a.Need), false
 }
@@ -260,11 +304,27 @@ func (s *State) record(now int64, g *Grant, permits int64) {
 	s.Slots = append(s.Slots, Slot{g.Slot, permits})
 }
 
+// Lack returns how many permits must be there for a call that costs so many: those
+// it cannot borrow.
+func (r *Rule) Lack(cost int64) int64 { return max(0, cost-r.Borrow) }
+
+// Covers reports whether so many free permits are enough for a call of cost.
+func (r *Rule) Covers(free float64, cost int64) bool { return free+slack >= float64(r.Lack(cost)) }
+
+// Pace returns the seconds between two permits that leave a bucket evenly.
+func (r *Rule) Pace() float64 {
+	pace := 0.0
+	for i := range r.N {
+		pace = max(pace, float64(r.Limits[i].Period.Microseconds())/(float64(r.Limits[i].Count)*1e6))
+	}
+	return pace
+}
+
 // FillTime returns the seconds in which the fastest limit of the rule fills: B/r.
 func (r *Rule) FillTime() float64 {
-	fill := r.Limits[0].Rate(1).seconds()
-	for _, l := range r.Limits[1:r.N] {
-		fill = min(fill, l.Rate(1).seconds())
+	fill := math.Inf(1)
+	for _, l := range r.Limits[:r.N] {
+		fill = min(fill, float64(l.Burst)*float64(l.Period.Microseconds())/(float64(l.Count)*1e6))
 	}
 	return fill
 }

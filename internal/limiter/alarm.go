@@ -49,10 +49,15 @@ func (a *alarms) push(at time.Duration, b *localcache.Bucket) {
 	first := a.heap[0].at == at
 	a.mu.Unlock()
 	if first {
-		select {
-		case a.wake <- struct{}{}:
-		default:
-		}
+		a.awake()
+	}
+}
+
+// awake has Run look again.
+func (a *alarms) awake() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -73,9 +78,9 @@ func (a *alarms) pop(now time.Duration) (due alarm, next time.Duration) {
 // locked.
 func (l *Limiter) arm(b *localcache.Bucket) {
 	at := b.Idle
-	if q := queueOf(b); q != nil && len(q.calls) > 0 {
-		at = sooner(at, q.due)
-		if !b.Asking {
+	if q := queueOf(b); q != nil {
+		at = sooner(sooner(at, q.due), q.leaves())
+		if !b.Asking && len(q.calls) > 0 {
 			at = sooner(at, q.retry)
 		}
 	}
@@ -95,10 +100,14 @@ func sooner(a, b time.Duration) time.Duration {
 
 // Advance does everything that is due at now and returns when the next is; 0: never.
 func (l *Limiter) Advance(now time.Duration) (next time.Duration) {
+	ended, expiry := l.permits.due(now)
+	for _, held := range ended {
+		l.release(now, held)
+	}
 	for {
 		due, next := l.alarms.pop(now)
 		if due.b == nil {
-			return next
+			return sooner(next, expiry)
 		}
 		var out replies
 		due.b.Shard().Lock()
@@ -113,13 +122,20 @@ func (l *Limiter) Advance(now time.Duration) (next time.Duration) {
 
 // woken does what is due for b. REQUIRES: b's shard is locked.
 func (l *Limiter) woken(now time.Duration, b *localcache.Bucket, out *replies) {
-	if q := queueOf(b); q != nil && len(q.calls) > 0 {
-		l.retry(now, b, q, out)
+	if q := queueOf(b); q != nil {
+		l.depart(now, b, q, out)
+		if len(q.calls) > 0 {
+			l.retry(now, b, q, out)
+		}
 	}
 	if b.Idle != 0 && b.Idle <= now {
 		b.Idle = 0
-		if !b.Asking && b.Permits(now) > 0 && l.reachable(now, b) {
+		switch {
+		case b.Asking || l.redis == nil || !b.Returns(now):
+		case l.reachable(now, b):
 			l.ask(now, b, localcache.Want{})
+		case b.Owes(now):
+			b.Idle = now + retryDown
 		}
 	}
 	l.next(now, b)
@@ -131,7 +147,7 @@ func (l *Limiter) retry(now time.Duration, b *localcache.Bucket, q *queue, out *
 		if d := l.deskFor(now, b, q.calls[0].policy); d.local() {
 			l.serve(&d, q, true, out)
 		} else {
-			l.ask(now, b, q.want())
+			l.ask(now, b, q.want(now))
 		}
 	}
 	if q.due != 0 && q.due <= now {

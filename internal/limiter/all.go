@@ -16,7 +16,7 @@ import (
 func (l *Limiter) AcquireAll(now time.Duration, calls []Call, to AllReplier, ref uint32) (allowed bool, ds []Decision, pending bool, err *Error) {
 	a := &all{l: l, to: to, ref: ref, decisions: make([]Decision, len(calls)), asks: make([]uint32, len(calls))}
 	for _, c := range calls {
-		if _, err := l.policy(&c); err != nil {
+		if _, _, err := l.policy(&c); err != nil {
 			return false, nil, false, err
 		}
 		c.Policy, c.Key = clone(c.Policy), clone(c.Key)
@@ -105,7 +105,10 @@ func (a *all) putBack(now time.Duration) {
 		if !d.Allowed {
 			return
 		}
-		if d.Source != FromList && !d.Shadow {
+		if d.Permit != 0 {
+			a.l.Release(now, d.Permit)
+			d.Permit = 0
+		} else if d.Source != FromList && !d.Shadow {
 			a.l.putBack(now, &a.calls[i], a.asks[i])
 		}
 	}

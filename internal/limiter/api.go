@@ -6,7 +6,7 @@ package limiter
 import (
 	"time"
 
-	"rlsidecar/internal/bucket"
+	"rlsidecar/internal/policy"
 )
 
 // Never is the RetryAfter of a call that can never be allowed: its cost is above
@@ -35,16 +35,19 @@ type Decision struct {
 	ResetAfter time.Duration // until the bucket is full again
 	RetryAfter time.Duration // until this call could be allowed; 0 when allowed, or Never
 	Source     Source
+	Permit     uint64 // of a concurrency limit: what to Release; 0: none
 }
 
 // Call is one question. Policy and Key may alias a read buffer: what the limiter
 // keeps it copies.
 type Call struct {
 	Policy []byte        // name of a policy; nil when Inline is used
-	Inline bucket.Limit  // the caller's own limit, when Policy is nil
+	Inline policy.Inline // the caller's own limit, when Policy is nil
 	Key    []byte        // 1..1024 bytes
 	Cost   int64         // 1..2^53-1; 0 is allowed in Peek
 	Wait   time.Duration // how long the caller lets the answer be held for permits to come, 0..MaxWait
+	App    []byte        // the application the caller says it is, where policies trust that; nil: none
+	Caller *Caller       // may be nil
 }
 
 // MaxWait is the longest Call.Wait.

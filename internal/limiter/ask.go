@@ -3,15 +3,17 @@
 package limiter
 
 import (
+	"fmt"
 	"time"
 
+	"rlsidecar/internal/bucket"
 	"rlsidecar/internal/policy"
 	"rlsidecar/localcache"
 )
 
 // Peek is Acquire that consumes nothing.
 func (l *Limiter) Peek(now time.Duration, c *Call, to Replier, ref uint32) (d Decision, pending bool, err *Error) {
-	p, err := l.policy(c)
+	p, _, err := l.policy(c)
 	if err != nil {
 		return Decision{}, false, err
 	}
@@ -19,7 +21,7 @@ func (l *Limiter) Peek(now time.Duration, c *Call, to Replier, ref uint32) (d De
 	if verdict != policy.Limited {
 		return listed(rule, verdict), false, nil
 	}
-	if c.Cost > rule.Capacity() {
+	if c.Cost > rule.MaxCost() {
 		l.never(now, p, rule, c.Key, &d)
 		return d, false, nil
 	}
@@ -46,7 +48,7 @@ func (l *Limiter) Peek(now time.Duration, c *Call, to Replier, ref uint32) (d De
 // Reset makes the bucket start afresh, on every host. Pending as in Acquire; a
 // zero Decision without an error says it is done.
 func (l *Limiter) Reset(now time.Duration, c *Call, to Replier, ref uint32) (pending bool, err *Error) {
-	p, err := l.policy(c)
+	p, _, err := l.policy(c)
 	if err != nil {
 		return false, err
 	}
@@ -72,13 +74,16 @@ var errResetHere = &Error{Unavailable, "Redis cannot be asked: only this host's 
 
 // Refund gives c.Cost permits back, never above the bucket's capacity.
 func (l *Limiter) Refund(now time.Duration, c *Call) *Error {
-	p, err := l.policy(c)
+	p, _, err := l.policy(c)
 	if err != nil {
 		return err
 	}
 	rule, verdict := p.Resolve(c.Key)
-	if verdict != policy.Limited {
+	switch {
+	case verdict != policy.Limited:
 		return nil
+	case rule.Algorithm == bucket.Concurrency:
+		return &Error{InvalidArgument, fmt.Sprintf("policy %q is a concurrency limit: release its permit instead of a refund", p.Name)}
 	}
 	b := l.lock(p, c.Key)
 	defer b.Shard().Unlock()
@@ -116,7 +121,7 @@ func (l *Limiter) joinAs(k kind, now time.Duration, b *localcache.Bucket, p *pol
 
 // asksOf returns the state of c's lease, for putBack.
 func (l *Limiter) asksOf(c *Call) uint32 {
-	p, err := l.lookup(c)
+	p, err := l.lookup(l.rules.Load().set, c)
 	if err != nil {
 		return 0
 	}
@@ -132,7 +137,7 @@ func (l *Limiter) asksOf(c *Call) uint32 {
 // putBack undoes c, which was allowed when its lease was at asks: into the lease if
 // it is still that one, else as a refund.
 func (l *Limiter) putBack(now time.Duration, c *Call, asks uint32) {
-	p, err := l.lookup(c)
+	p, err := l.lookup(l.rules.Load().set, c)
 	if err != nil {
 		return
 	}

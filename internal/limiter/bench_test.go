@@ -34,7 +34,7 @@ func BenchmarkLease(b *testing.B) {
 type generous struct{}
 
 func (g *generous) Ask(q *bucket.Question) {
-	go q.Answer(q, bucket.Grant{Permits: 1 << 50, Slot: 1, Levels: bucket.Levels{{Permits: 5}}}, nil)
+	go q.Answer(q, bucket.Grant{Permits: 1 << 50, Slot: 1, Life: 2, Outlook: bucket.Outlook{Levels: bucket.Levels{{Permits: 5}}}}, nil)
 }
 
 func (g *generous) Reachable() bool { return true }

@@ -9,7 +9,7 @@ import (
 	"rlsidecar/localcache"
 )
 
-// Outcomes counts the decisions of one policy.
+// Outcomes counts the decisions of one policy for one application.
 type Outcomes struct {
 	allowed, denied [sources]atomic.Uint64
 	shadow          atomic.Uint64
@@ -37,6 +37,14 @@ func (o *Outcomes) Denied(s Source) uint64 { return o.denied[s].Load() }
 // Shadow returns how many calls only their policy's shadow mode let through.
 func (o *Outcomes) Shadow() uint64 { return o.shadow.Load() }
 
+// Total returns how many calls were decided.
+func (o *Outcomes) Total() (n uint64) {
+	for s := range sources {
+		n += o.Allowed(s) + o.Denied(s)
+	}
+	return n
+}
+
 // Sources lists every source, with its name in metrics and in info.
 func Sources() []Source {
 	return []Source{FromLease, FromRedis, FromDenial, FromStandalone, FromFallback, FromList}
@@ -49,38 +57,45 @@ func (s Source) String() string {
 // InlineName is the policy under which all inline limits are counted.
 const InlineName = "(inline)"
 
-// counts keeps the outcomes of each policy name for the life of the process.
+// counted is what is counted by itself: a policy's decisions for an application, ""
+// of none.
+type counted struct{ policy, app string }
+
+// counts keeps all outcomes for the life of the process.
 type counts struct {
-	// mu guards byName.
+	// mu guards all.
 	mu     sync.Mutex
-	byName map[string]*Outcomes
+	all    map[counted]*Outcomes
 	inline *Outcomes
 }
 
 func (c *counts) init() {
-	c.byName = map[string]*Outcomes{}
-	c.inline = c.of(InlineName)
+	c.all = map[counted]*Outcomes{}
+	c.inline = c.of(InlineName, "")
 }
 
-func (c *counts) of(name string) *Outcomes {
+func (c *counts) of(policy, app string) *Outcomes {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := c.byName[name]
+	o := c.all[counted{policy, app}]
 	if o == nil {
 		o = &Outcomes{}
-		c.byName[name] = o
+		c.all[counted{policy, app}] = o
 	}
 	return o
 }
 
-// Outcomes calls f with the counts of each policy since the start.
-func (l *Limiter) Outcomes(f func(policy string, o *Outcomes)) {
+// Outcomes calls f with the counts of each policy and application since the start.
+func (l *Limiter) Outcomes(f func(policy, app string, o *Outcomes)) {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
-	for name, o := range l.counts.byName {
-		f(name, o)
+	for of, o := range l.counts.all {
+		f(of.policy, of.app, o)
 	}
 }
+
+// Held returns how many permits of concurrency limits are held on this host.
+func (l *Limiter) Held() int { return l.permits.count() }
 
 // Leases returns the counts of permits and buckets on this host.
 func (l *Limiter) Leases() localcache.Counts { return l.cache.Counts() }

@@ -5,6 +5,7 @@ package limiter
 import (
 	"time"
 
+	"rlsidecar/internal/bucket"
 	"rlsidecar/localcache"
 )
 
@@ -17,6 +18,8 @@ type desk struct {
 	share  float64 // of the limit, for the local one
 	owed   bool    // what the local limit admits is owed to Redis
 	taken  int64
+	turn   time.Duration // of a paced answer: how long until the first call leaves
+	direct int64         // and the permits that are for such calls
 }
 
 func (d *desk) local() bool { return d.source == FromStandalone || d.source == FromFallback }
@@ -41,11 +44,45 @@ func (d *desk) covers(cost int64) bool {
 	return d.b.Covers(d.now, cost)
 }
 
-func (d *desk) wait(cost int64) time.Duration {
-	if d.local() {
-		return d.b.LocalWait(d.now, cost, d.share)
+// wait returns how long until a call of cost could be allowed behind others that
+// cost ahead, as far as that can be known.
+func (d *desk) wait(ahead, cost int64) time.Duration {
+	switch {
+	case d.concurrent():
+		return time.Millisecond
+	case d.local():
+		return d.b.LocalWait(d.now, ahead, cost, d.share)
 	}
-	return d.b.Wait(d.now-d.ago, cost)
+	return d.b.Wait(d.now-d.ago, ahead, cost)
+}
+
+// concurrent reports that permits come when holders release them: any moment.
+func (d *desk) concurrent() bool { return d.b.Rule.Algorithm == bucket.Concurrency }
+
+// retryHeld is the retry-after of a concurrency limit, where nobody can know it, and
+// how often waiting calls ask for permits released on other hosts.
+const (
+	retryHeld = 100 * time.Millisecond
+	pollHeld  = 20 * time.Millisecond
+)
+
+// advise returns the retry-after of a call that would have to wait for so long.
+func (d *desk) advise(wait time.Duration) time.Duration {
+	if d.concurrent() {
+		return retryHeld
+	}
+	return wait
+}
+
+// again returns when waiting calls of which the first costs cost are tried again.
+func (d *desk) again(cost int64) time.Duration {
+	switch {
+	case !d.concurrent():
+		return d.now + max(time.Millisecond, d.wait(0, cost))
+	case d.local():
+		return d.now + time.Minute // a release wakes them
+	}
+	return max(d.b.NextAsk, d.now+pollHeld)
 }
 
 // look puts into out how the bucket looks to a call of cost that was allowed or not.
@@ -57,7 +94,7 @@ func (d *desk) look(cost int64, allowed bool, out *Decision) {
 		out.Remaining, out.ResetAfter = d.b.Remaining(d.now - d.ago)
 	}
 	if !allowed {
-		out.RetryAfter = d.wait(cost)
+		out.RetryAfter = d.advise(d.wait(0, cost))
 	}
 }
 

@@ -53,6 +53,11 @@ func (l *Limiter) answerAll() {
 	l.cache.Each(func(b *localcache.Bucket) {
 		if q := queueOf(b); q != nil {
 			l.withoutRedis(now, b, q, func(*call) bool { return true }, &out)
+			for i := range q.leaving {
+				d := l.localDesk(now, b, q.leaving[i].policy)
+				out.deny(&q.leaving[i], &d, q.leaving[i].leaves-now)
+			}
+			q.leaving = nil
 		}
 	})
 	out.deliver(l)
@@ -66,12 +71,12 @@ func (l *Limiter) drainOnce() int {
 	now, left := l.clock(), 0
 	var out replies
 	l.cache.Each(func(b *localcache.Bucket) {
-		if q := queueOf(b); q != nil && len(q.calls) > 0 {
+		if q := queueOf(b); q != nil && len(q.calls)+len(q.leaving) > 0 {
 			if q.parked() && !b.Asking {
 				d := l.deskFor(now, b, q.calls[0].policy)
 				l.serve(&d, q, true, &out)
 			}
-			left += len(q.calls)
+			left += len(q.calls) + len(q.leaving)
 		}
 		if l.redis == nil || !b.Owes(now) {
 			return

@@ -34,8 +34,11 @@ func (l *Limiter) fallback(now time.Duration, b *localcache.Bucket, c *call, wai
 		return false, err
 	}
 	d := l.localDesk(now, b, c.policy)
+	if c.paced {
+		return l.takeLocalTurn(&d, c, wait, out)
+	}
 	if !queueOf(b).parked() && d.take(c.cost) {
-		d.look(c.cost, true, out)
+		l.allow(&d, c, out)
 		return false, nil
 	}
 	return l.park(&d, c, wait, out)

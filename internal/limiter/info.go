@@ -43,7 +43,7 @@ func (l *Limiter) Degraded() bool { return l.redis != nil && !l.redis.Reachable(
 func (l *Limiter) Info() map[string]any {
 	h, c := l.Health(), l.cache.Counts()
 	decisions, denied, shadow := map[string]uint64{}, uint64(0), uint64(0)
-	l.Outcomes(func(_ string, o *Outcomes) {
+	l.Outcomes(func(_, _ string, o *Outcomes) {
 		for _, s := range Sources() {
 			decisions[s.String()] += o.Allowed(s) + o.Denied(s)
 			denied += o.Denied(s)
@@ -56,7 +56,7 @@ func (l *Limiter) Info() map[string]any {
 		"stats": map[string]any{
 			"decisions": decisions, "denied": denied, "shadow_denied": shadow, "redis_scripts": h.Scripts,
 			"permits": map[string]uint64{"leased": c.Granted, "spent": c.Spent, "given_back": c.Returned, "expired": c.Expired},
-			"buckets": c.Held, "evicted": c.Evicted,
+			"buckets": c.Held, "evicted": c.Evicted, "permits_held": l.permits.count(),
 		},
 	}
 	if l.redis != nil {
@@ -68,7 +68,7 @@ func (l *Limiter) Info() map[string]any {
 // Explain returns what this agent knows of the bucket of c, for people: names and
 // values in the order they are to be shown. It changes nothing.
 func (l *Limiter) Explain(now time.Duration, c *Call) ([][2]string, *Error) {
-	p, err := l.policy(c)
+	p, _, err := l.policy(c)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ type Options struct {
 	Health     func() Health        // of Redis
 	Timeout    time.Duration        // a call's budget for Redis; default 20 ms
 	MaxBuckets int                  // default 250,000
-	Clock      func() time.Duration // monotonic; default: the time since New
+	Clock      func() time.Duration // monotonic; default: since the epoch
 	Jitter     func() float64       // 0..1; default random
 	// Observe, if set, is told how long each decision took that was not taken at once.
 	Observe func(decisions int, took time.Duration)
@@ -48,6 +48,7 @@ type Limiter struct {
 	rules    atomic.Pointer[rules]
 	cache    *localcache.Cache
 	alarms   alarms
+	permits  permits
 	hosts    atomic.Uint64 // float64 bits: live hosts, as the authority last told
 	delay    atomic.Int64  // ns: the largest delay to the authority seen lately, one way
 	asking   atomic.Int64  // questions on their way
@@ -59,19 +60,26 @@ type Limiter struct {
 // order.
 type rules struct {
 	set    *policy.Set
-	counts []*Outcomes
+	counts [][]*Outcomes // of each policy and application, that of noApp first
+}
+
+// newClock returns the time since the epoch of the clock on the wall, as it was
+// when the limiter began: windows of local limits are aligned to it.
+func newClock() func() time.Duration {
+	start := time.Now()
+	began := time.Duration(start.UnixNano())
+	return func() time.Duration { return began + time.Since(start) }
 }
 
 // New returns a limiter that follows set. It needs Run, or Advance, for whatever
 // happens by itself.
 func New(set *policy.Set, o Options) *Limiter {
-	start := time.Now()
 	l := &Limiter{redis: o.Redis, health: o.Health, timeout: o.Timeout, clock: o.Clock, jitter: o.Jitter, observe: o.Observe}
 	if l.timeout == 0 {
 		l.timeout = 20 * time.Millisecond
 	}
 	if l.clock == nil {
-		l.clock = func() time.Duration { return time.Since(start) }
+		l.clock = newClock()
 	}
 	if l.jitter == nil {
 		l.jitter = rand.Float64
@@ -83,6 +91,7 @@ func New(set *policy.Set, o Options) *Limiter {
 		o.MaxBuckets = 250_000
 	}
 	l.alarms.wake = make(chan struct{}, 1)
+	l.permits.init(l.alarms.awake)
 	l.cache = localcache.New(o.MaxBuckets, l.evicted)
 	l.counts.init()
 	l.SetPolicies(set)
@@ -93,8 +102,13 @@ func New(set *policy.Set, o Options) *Limiter {
 // policies that keep their name go on.
 func (l *Limiter) SetPolicies(set *policy.Set) {
 	next := &rules{set: set}
+	apps := append([]string{""}, set.Apps()...)
 	for _, p := range set.Policies() {
-		next.counts = append(next.counts, l.counts.of(p.Name))
+		var of []*Outcomes
+		for _, app := range apps {
+			of = append(of, l.counts.of(p.Name, app))
+		}
+		next.counts = append(next.counts, of)
 	}
 	l.rules.Store(next)
 }
@@ -106,7 +120,7 @@ func (l *Limiter) Now() time.Duration { return l.clock() }
 // Acquire decides c. When pending, the answer goes to to.Decided with ref, from
 // another goroutine and perhaps before Acquire returns.
 func (l *Limiter) Acquire(now time.Duration, c *Call, to Replier, ref uint32) (d Decision, pending bool, err *Error) {
-	p, err := l.policy(c)
+	p, app, err := l.policy(c)
 	if err != nil {
 		return Decision{}, false, err
 	}
@@ -114,13 +128,15 @@ func (l *Limiter) Acquire(now time.Duration, c *Call, to Replier, ref uint32) (d
 	switch {
 	case verdict != policy.Limited:
 		d = listed(rule, verdict)
-	case c.Cost > rule.Capacity():
+	case c.Cost > rule.MaxCost():
 		l.never(now, p, rule, c.Key, &d)
 	default:
-		pending, err = l.decide(now, rule, c, &call{policy: p, cost: c.Cost, to: to, ref: ref}, &d)
+		asks := &call{policy: p, app: app, caller: c.Caller, cost: c.Cost, to: to, ref: ref}
+		asks.paced = rule.Algorithm == bucket.LeakyBucket && c.Wait > 0
+		pending, err = l.decide(now, rule, c, asks, &d)
 	}
 	if !pending && err == nil {
-		l.finish(p, &d)
+		l.finish(p, app, &d)
 	}
 	return d, pending, err
 }
@@ -139,13 +155,16 @@ func (l *Limiter) decide(now time.Duration, rule *bucket.Rule, asked *Call, c *c
 // fromMemory is decide with Redis. REQUIRES: b's shard is locked.
 func (l *Limiter) fromMemory(now time.Duration, b *localcache.Bucket, c *call, wait time.Duration, d *Decision) (pending bool, err *Error) {
 	b.Observe(now, c.cost)
+	if c.paced {
+		return l.takeTurn(now, b, c, wait, d)
+	}
 	memory := desk{b: b, now: now, source: FromLease}
 	first := !queueOf(b).parked()
 	if first && !c.policy.Exact && memory.take(c.cost) {
 		if b.Low(now, l.lead()) && l.reachable(now, b) {
 			l.ask(now, b, localcache.Want{Lease: true})
 		}
-		memory.look(c.cost, true, d)
+		l.allow(&memory, c, d)
 		return false, nil
 	}
 	if !l.reachable(now, b) {
@@ -168,16 +187,33 @@ func (l *Limiter) fromMemory(now time.Duration, b *localcache.Bucket, c *call, w
 	return l.join(now, b, c, wait)
 }
 
-// policy finds what c is to be judged by, unless the agent is shutting down.
-func (l *Limiter) policy(c *Call) (*policy.Policy, *Error) {
-	if l.draining.Load() {
-		return nil, &Error{ShuttingDown, "the agent is shutting down"}
+// allow puts into out that c, which d has just taken permits for, is allowed.
+func (l *Limiter) allow(d *desk, c *call, out *Decision) {
+	d.look(c.cost, true, out)
+	if rule := d.b.Rule; rule.Algorithm == bucket.Concurrency {
+		out.Permit = l.permits.add(d.b, d.b.Holding(c.cost), c.caller, d.now+rule.Limits[0].Period)
 	}
-	return l.lookup(c)
 }
 
-func (l *Limiter) lookup(c *Call) (*policy.Policy, *Error) {
+// policy finds what c is to be judged by, unless the agent is shutting down or the
+// application it is asked for may not use it.
+func (l *Limiter) policy(c *Call) (*policy.Policy, int, *Error) {
+	if l.draining.Load() {
+		return nil, noApp, &Error{ShuttingDown, "the agent is shutting down"}
+	}
 	set := l.rules.Load().set
+	p, err := l.lookup(set, c)
+	if err != nil {
+		return nil, noApp, err
+	}
+	app, err := c.app(set)
+	if err == nil && !p.Admits(app) {
+		err = notAdmitted(set, p, app)
+	}
+	return p, app, err
+}
+
+func (l *Limiter) lookup(set *policy.Set, c *Call) (*policy.Policy, *Error) {
 	if c.Policy == nil {
 		p, err := set.Inline(c.Inline)
 		switch {
@@ -205,22 +241,28 @@ func unknown(set *policy.Set, name string) *Error {
 }
 
 // finish lets a policy that only observes allow, and counts the decision.
-func (l *Limiter) finish(p *policy.Policy, d *Decision) {
+func (l *Limiter) finish(p *policy.Policy, app int, d *Decision) {
 	if p.Shadow && !d.Allowed {
 		d.Allowed, d.Shadow, d.RetryAfter = true, true, 0
 	}
-	l.outcomes(p).add(d)
+	l.outcomes(p, app).add(d)
 }
 
-func (l *Limiter) outcomes(p *policy.Policy) *Outcomes {
-	if p.Inline {
-		return l.counts.inline
-	}
+func (l *Limiter) outcomes(p *policy.Policy, app int) *Outcomes {
 	r := l.rules.Load()
-	if all := r.set.Policies(); p.Index < len(all) && all[p.Index] == p {
-		return r.counts[p.Index]
+	name, apps := p.Name, r.set.Apps()
+	if all := r.set.Policies(); !p.Inline && p.Index < len(all) && all[p.Index] == p {
+		return r.counts[p.Index][app+1]
+	} else if p.Inline && app == noApp {
+		return l.counts.inline
+	} else if p.Inline {
+		name = InlineName
 	}
-	return l.counts.of(p.Name) // of a set that has just been replaced
+	label := "" // of a set that has just been replaced
+	if app != noApp && app < len(apps) {
+		label = apps[app]
+	}
+	return l.counts.of(name, label)
 }
 
 // reachable reports whether b's authority can be asked.

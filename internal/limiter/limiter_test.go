@@ -610,7 +610,7 @@ func TestBucketsThatTellNothingAreForgotten(t *testing.T) {
 
 func TestLeaseHitAllocatesNothing(t *testing.T) {
 	r := newRig(t, true)
-	c := &Call{Inline: bucket.Limit{Count: 1e9, Period: time.Second, Burst: 1e9}, Key: []byte("user:42"), Cost: 1}
+	c := &Call{Inline: policy.Inline{Limit: bucket.Limit{Count: 1e9, Period: time.Second, Burst: 1e9}}, Key: []byte("user:42"), Cost: 1}
 	if n := testing.AllocsPerRun(1000, func() { r.l.Acquire(r.now, c, r, 1) }); n != 0 {
 		t.Errorf("%v allocations standalone", n)
 	}

@@ -4,6 +4,7 @@
 package limiter
 
 import (
+	"fmt"
 	"time"
 
 	"rlsidecar/internal/bucket"
@@ -29,13 +30,18 @@ type call struct {
 	kind   kind
 	parked bool // waits for permits to come, not for an answer
 	asked  bool // the ask on its way carries it
+	paced  bool // leaves when its turn comes
 	policy *policy.Policy
+	app    int
+	caller *Caller
 	cost   int64
 	to     Replier
 	ref    uint32
 	began  time.Duration
 	until  time.Duration // the end of its wait
 	budget time.Duration // when the fallback answers it at the latest
+	source Source        // of the permits of a paced call that waits for its turn
+	leaves time.Duration // and when that is
 }
 
 // queue holds calls in the order they came. It lives in its bucket and is guarded
@@ -45,10 +51,21 @@ type queue struct {
 	waiters int           // of calls, those that are parked
 	retry   time.Duration // when parked calls try again; 0: not set
 	due     time.Duration // the earliest budget of all; 0: no calls
+	leaving []call        // paced calls that have their permits, in the order they leave
 }
 
 func queueOf(b *localcache.Bucket) *queue {
 	q, _ := b.Waiting.(*queue)
+	return q
+}
+
+// queueFor is queueOf for somebody who has a call to put in.
+func queueFor(b *localcache.Bucket) *queue {
+	q := queueOf(b)
+	if q == nil {
+		q = &queue{}
+		b.Waiting = q
+	}
 	return q
 }
 
@@ -90,11 +107,16 @@ func (q *queue) push(c *call) {
 }
 
 // want is what an ask for these calls, of which there is one at least, is for.
-func (q *queue) want() localcache.Want {
+func (q *queue) want(now time.Duration) localcache.Want {
+	if w, paced := q.wantTurns(now); paced {
+		return w
+	}
 	w := localcache.Want{Lease: !q.calls[0].policy.Exact}
 	for i := range q.calls {
 		c := &q.calls[i]
-		c.asked = true
+		if c.asked = !c.paced; c.paced {
+			continue
+		}
 		switch c.kind {
 		case resetting:
 			w.Reset = true
@@ -111,15 +133,13 @@ func (q *queue) want() localcache.Want {
 	return w
 }
 
+var errTooMany = &Error{Overloaded, fmt.Sprintf("%d calls wait for this key already", maxWaiting)}
+
 // enqueue adds c to b's queue. It fails when too many wait already.
 func (l *Limiter) enqueue(b *localcache.Bucket, c *call) (*queue, *Error) {
-	q := queueOf(b)
-	if q == nil {
-		q = &queue{}
-		b.Waiting = q
-	}
-	if len(q.calls) >= maxWaiting {
-		return nil, &Error{Overloaded, "too many calls wait for this key"}
+	q := queueFor(b)
+	if len(q.calls)+len(q.leaving) >= maxWaiting {
+		return nil, errTooMany
 	}
 	q.push(c)
 	return q, nil
@@ -143,10 +163,10 @@ func (l *Limiter) park(d *desk, c *call, wait time.Duration, out *Decision) (pen
 	if q := queueOf(d.b); q != nil {
 		ahead = q.cost()
 	}
-	need := d.wait(ahead + c.cost)
+	need := d.wait(ahead, c.cost)
 	if need > wait {
 		d.look(c.cost, false, out)
-		out.RetryAfter = need
+		out.RetryAfter = d.advise(need)
 		return false, nil
 	}
 	c.parked, c.began = true, d.now
@@ -156,7 +176,7 @@ func (l *Limiter) park(d *desk, c *call, wait time.Duration, out *Decision) (pen
 		return false, err
 	}
 	if q.retry == 0 {
-		q.retry = d.now + need
+		q.retry = max(d.now+need, d.again(c.cost))
 	}
 	l.arm(d.b)
 	return true, nil
@@ -208,7 +228,7 @@ func (a asking) answer(q *bucket.Question, g bucket.Grant, err error) {
 
 // granted serves the queue from what Redis gave.
 func (l *Limiter) granted(now, sent time.Duration, b *localcache.Bucket, q *bucket.Question, g *bucket.Grant, out *replies) {
-	d := desk{b: b, now: now, ago: now - sent, source: FromRedis}
+	d := desk{b: b, now: now, ago: now - sent, source: FromRedis, turn: time.Duration(g.Delay * 1e9), direct: g.Direct}
 	if calls := queueOf(b); calls != nil {
 		l.serve(&d, calls, b.Scarce(), out)
 	}
@@ -236,8 +256,12 @@ func (l *Limiter) serveCall(d *desk, c *call, last bool, ahead *int64, out *repl
 		out.add(c, d.seen(c.cost), nil)
 	case c.kind == resetting:
 		out.add(c, Decision{}, nil)
+	case c.paced && d.local():
+		return l.serveLocalTurn(d, c, out)
+	case c.paced:
+		return c.asked && l.serveTurn(d, c, out)
 	case *ahead == 0 && d.take(c.cost):
-		out.allow(c, d)
+		l.allow(d, c, out.add(c, Decision{}, nil))
 	case !last && !c.parked:
 		return false
 	default:
@@ -249,9 +273,9 @@ func (l *Limiter) serveCall(d *desk, c *call, last bool, ahead *int64, out *repl
 // hold keeps c parked behind the cost ahead of it, or denies it when its time will
 // not do.
 func (l *Limiter) hold(d *desk, c *call, ahead *int64, out *replies) (done bool) {
-	need := d.wait(*ahead + c.cost)
+	need := d.wait(*ahead, c.cost)
 	if d.now-d.ago+need > c.until || l.draining.Load() {
-		out.deny(c, d, need)
+		out.deny(c, d, d.advise(need))
 		d.b.Refuse(c.cost)
 		return true
 	}
@@ -263,12 +287,12 @@ func (l *Limiter) hold(d *desk, c *call, ahead *int64, out *replies) (done bool)
 // next does what b's queue needs next: an ask, or an alarm.
 func (l *Limiter) next(now time.Duration, b *localcache.Bucket) {
 	q := queueOf(b)
-	if q != nil && len(q.calls) == 0 {
+	if q != nil && len(q.calls)+len(q.leaving) == 0 {
 		q, b.Waiting = nil, nil
 	}
 	switch {
 	case b.Asking:
-	case q != nil:
+	case q != nil && len(q.calls) > 0:
 		l.nextFor(now, b, q)
 	case l.redis == nil:
 	case b.Refunding() && l.reachable(now, b):
@@ -283,11 +307,11 @@ func (l *Limiter) nextFor(now time.Duration, b *localcache.Bucket, q *queue) {
 	first := &q.calls[0]
 	if q.unasked() {
 		q.retry = 0
-		l.ask(now, b, q.want())
+		l.ask(now, b, q.want(now))
 		return
 	}
 	d := l.deskFor(now, b, first.policy)
-	q.retry = now + max(time.Millisecond, d.wait(first.cost))
+	q.retry = d.again(first.cost)
 }
 
 // deskFor returns the desk that serves b's calls now.
@@ -307,16 +331,14 @@ type reply struct {
 	err *Error
 }
 
-func (r *replies) add(c *call, d Decision, err *Error) { *r = append(*r, reply{*c, d, err}) }
-
-func (r *replies) allow(c *call, d *desk) {
-	r.add(c, Decision{}, nil)
-	d.look(c.cost, true, &(*r)[len(*r)-1].d)
+// add adds an answer, and returns its decision to be filled in before the next.
+func (r *replies) add(c *call, d Decision, err *Error) *Decision {
+	*r = append(*r, reply{*c, d, err})
+	return &(*r)[len(*r)-1].d
 }
 
 func (r *replies) deny(c *call, d *desk, retry time.Duration) {
-	r.add(c, Decision{}, nil)
-	out := &(*r)[len(*r)-1].d
+	out := r.add(c, Decision{}, nil)
 	d.look(c.cost, false, out)
 	out.RetryAfter = retry
 }
@@ -325,9 +347,12 @@ func (r replies) deliver(l *Limiter) {
 	for i := range r {
 		a := &r[i]
 		if a.kind == acquiring && a.err == nil {
-			l.finish(a.policy, &a.d)
+			l.finish(a.policy, a.app, &a.d)
 			l.observe(1, l.clock()-a.began)
 		}
 		a.to.Decided(a.ref, a.d, a.err)
+		if a.d.Permit != 0 && a.to.Gone() { // nobody will ever release it
+			l.Release(l.clock(), a.d.Permit)
+		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"rlsidecar/internal/bucket"
-	"rlsidecar/internal/policy"
 )
 
 func TestManyAgentsKeepOneLimit(t *testing.T) {
@@ -25,7 +24,7 @@ func TestManyAgentsKeepOneLimit(t *testing.T) {
 				if agents == 1 && (kind == "zipf" || kind == "jump" || kind == "onoff") {
 					continue // one host has no others to differ from
 				}
-				w := newWorld(t, bucket.Limit{Count: 1000, Period: time.Second, Burst: 1000}, agents, 7)
+				w := newWorld(t, "limit: 1000/second", agents, 7)
 				w.run(kind, load, 10*time.Second)
 				name := fmt.Sprintf("%d agents, %s, %gx", agents, kind, load)
 				w.check(t, name)
@@ -45,19 +44,15 @@ func TestManyAgentsKeepOneLimit(t *testing.T) {
 }
 
 func TestSmallAndOddLimitsAreKept(t *testing.T) {
-	for _, limit := range []bucket.Limit{
-		{Count: 5, Period: time.Minute, Burst: 5},
-		{Count: 1, Period: time.Second, Burst: 1},
-		{Count: 1000, Period: time.Second, Burst: 15},
-		{Count: 100, Period: time.Second, Burst: 3000},
-		{Count: 50, Period: time.Second, Burst: 50, Interval: true},
+	for _, limit := range []string{
+		"limit: 5/minute", "limit: 1/second", "limit: 1000/second, burst: 15", "limit: 100/second, burst: 3000",
+		"limit: 50/second, refill: interval",
 	} {
 		for _, costs := range [][]int64{{1}, {1, 1, 1, 1, 5, 20}} {
 			w := newWorld(t, limit, 10, 3)
 			w.costs = costs
-			rate := float64(limit.Count) / limit.Period.Seconds()
-			w.run("even", 3, time.Duration(min(300, 2000/rate)*float64(time.Second)))
-			w.check(t, fmt.Sprintf("%+v costs %v", limit, costs))
+			w.run("even", 3, time.Duration(min(300, 2000/w.rate())*float64(time.Second)))
+			w.check(t, fmt.Sprintf("%s, costs %v", limit, costs))
 		}
 	}
 }
@@ -66,7 +61,7 @@ func TestSmallAndOddLimitsAreKept(t *testing.T) {
 // skewed demand gets about what a central limiter would have given it.
 func TestSharesOfAnOutage(t *testing.T) {
 	for _, agents := range []int{2, 10} {
-		w := newWorld(t, bucket.Limit{Count: 1000, Period: time.Second, Burst: 1000}, agents, 5)
+		w := newWorld(t, "limit: 1000/second", agents, 5)
 		w.run("zipf", 1.5, 30*time.Second)
 		w.away = true
 		granted, central := w.granted, w.central
@@ -90,8 +85,7 @@ type world struct {
 	away    bool // the authority cannot be reached
 	rng     *rand.Rand
 	now     time.Duration
-	limit   bucket.Limit
-	rule    bucket.Rule
+	rule    *bucket.Rule
 	state   bucket.State
 	agents  []*agent
 	events  events
@@ -135,20 +129,15 @@ func (e *events) Pop() any {
 	return last
 }
 
-func newWorld(t *testing.T, limit bucket.Limit, agents int, seed uint64) *world {
+// newWorld returns a world whose one policy has these fields.
+func newWorld(t *testing.T, fields string, agents int, seed uint64) *world {
 	t.Helper()
-	set, err := policy.Parse("world.yaml", []byte("inline_limits: true\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	rule, err := bucket.NewRule(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), limit: limit, rule: rule, costs: []int64{1}, now: time.Second, level: float64(limit.Burst)}
+	set := parse(t, "policies: {p: {"+fields+"}}")
+	rule := &set.Lookup([]byte("p")).Rule
+	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), rule: rule, costs: []int64{1}, now: time.Second, level: float64(rule.Limits[0].Burst)}
 	for range agents {
 		a := &agent{w: w}
-		a.l = New(set.Policies, Options{Redis: a, Timeout: time.Second, Clock: func() time.Duration { return w.now }, Jitter: w.rng.Float64})
+		a.l = New(set, Options{Redis: a, Timeout: time.Second, Clock: func() time.Duration { return w.now }, Jitter: w.rng.Float64})
 		w.agents = append(w.agents, a)
 	}
 	return w
@@ -168,7 +157,7 @@ func (a *agent) Ask(q *bucket.Question) {
 	w := a.w
 	w.asks++
 	w.after(w.delay(), func() {
-		g := w.state.Apply(&w.rule, w.now.Microseconds(), &q.Ask)
+		g := w.state.Apply(w.rule, w.now.Microseconds(), &q.Ask)
 		w.admit(g.Direct)
 		w.after(w.delay(), func() {
 			a.direct = g.Direct
@@ -181,7 +170,7 @@ func (a *agent) Ask(q *bucket.Question) {
 func (a *agent) Reachable() bool { return !a.w.away }
 
 func (a *agent) call(cost int64) {
-	c := &Call{Inline: a.w.limit, Key: []byte("k"), Cost: cost}
+	c := &Call{Policy: []byte("p"), Key: []byte("k"), Cost: cost}
 	d, pending, err := a.l.Acquire(a.w.now, c, a, uint32(cost))
 	if !pending {
 		a.Decided(uint32(cost), d, err)
@@ -204,7 +193,9 @@ func (a *agent) Decided(cost uint32, d Decision, err *Error) {
 
 func (a *agent) Gone() bool { return false }
 
-func (w *world) rate() float64 { return float64(w.limit.Count) / w.limit.Period.Seconds() }
+func (w *world) rate() float64 {
+	return float64(w.rule.Limits[0].Count) / w.rule.Limits[0].Period.Seconds()
+}
 
 func (w *world) admit(permits int64) {
 	w.height = max(0, w.height-(w.now-w.at).Seconds()*w.rate()) + float64(permits)
@@ -212,7 +203,7 @@ func (w *world) admit(permits int64) {
 }
 
 func (w *world) admitCentrally(cost int64) {
-	w.level = min(float64(w.limit.Burst), w.level+(w.now-w.levelAt).Seconds()*w.rate())
+	w.level = min(float64(w.rule.Limits[0].Burst), w.level+(w.now-w.levelAt).Seconds()*w.rate())
 	w.levelAt = w.now
 	if w.level >= float64(cost) {
 		w.level -= float64(cost)
@@ -287,9 +278,9 @@ func (w *world) used() float64 { return float64(w.granted) / max(1, float64(w.ce
 
 func (w *world) check(t *testing.T, name string) {
 	t.Helper()
-	over := w.most - float64(w.limit.Burst)
-	if w.limit.Interval { // a period's permits come at once
-		over -= float64(w.limit.Count)
+	over := w.most - float64(w.rule.Limits[0].Burst)
+	if w.rule.Interval { // a period's permits come at once
+		over -= float64(w.rule.Limits[0].Count)
 	}
 	t.Logf("%-28s used %6.2f %%, %6.1f asks per 1,000 calls", name, 100*w.used(), 1000*float64(w.asks)/float64(w.calls))
 	if over > 1e-3 {

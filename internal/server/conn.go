@@ -13,13 +13,15 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"rlsidecar/internal/limiter"
 )
 
 type conn struct {
 	session
 	nc     net.Conn
 	server *Server
-	peer   Peer
+	peer   limiter.Peer
 	in     inbox
 	bytes  atomic.Uint64 // read
 	writes outbox        // session.out
@@ -39,6 +41,8 @@ func newConn(s *Server, nc net.Conn) *conn {
 func (c *conn) run() {
 	defer c.end()
 	c.peer = PeerOf(c.nc)
+	c.caller = c.d.Connect(c.peer)
+	defer c.d.Disconnect(c.caller)
 	c.logRead(ReadAll(c.nc, c.in.room, c.took))
 }
 

@@ -441,7 +441,7 @@ func TestPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	want := Peer{true, uint32(os.Getuid()), uint32(os.Getgid()), int32(os.Getpid())}
+	want := limiter.Peer{Known: true, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())}
 	if got := PeerOf(nc); got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}

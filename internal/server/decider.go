@@ -22,6 +22,12 @@ type Decider interface {
 	Reset(now time.Duration, c *limiter.Call, to limiter.Replier, ref uint32) (pending bool, err *limiter.Error)
 	Refund(now time.Duration, c *limiter.Call) *limiter.Error
 	AcquireAll(now time.Duration, calls []limiter.Call, to limiter.AllReplier, ref uint32) (allowed bool, ds []limiter.Decision, pending bool, err *limiter.Error)
+	// Release gives up a permit, and reports whether it was held.
+	Release(now time.Duration, permit uint64) bool
+	// Connect returns who asks over a new connection, for limiter.Call, and
+	// Disconnect says that it has closed.
+	Connect(p limiter.Peer) *limiter.Caller
+	Disconnect(c *limiter.Caller)
 	// Drain refuses new calls, answers the waiting ones and gives leases back.
 	Drain(ctx context.Context) error
 	// Info returns what the method info says, but for the server's own fields, in

@@ -75,8 +75,17 @@ func (f *fake) decide(what string, c *limiter.Call, w waiting) (limiter.Decision
 func (f *fake) note(what string, c *limiter.Call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.seen = append(f.seen, fmt.Sprintf("%s policy=%s inline=%d %v %d %v key=%s cost=%d wait=%v", what, c.Policy, c.Inline.Count, c.Inline.Period, c.Inline.Burst, c.Inline.Interval, c.Key, c.Cost, c.Wait))
+	f.seen = append(f.seen, fmt.Sprintf("%s policy=%s inline=%s %d %v %d key=%s cost=%d wait=%v app=%s", what, c.Policy, c.Inline.Algorithm, c.Inline.Limit.Count, c.Inline.Limit.Period, c.Inline.Limit.Burst, c.Key, c.Cost, c.Wait, c.App))
 }
+
+func (f *fake) Release(_ time.Duration, permit uint64) bool {
+	f.note("release", &limiter.Call{Cost: int64(permit)})
+	return permit == 7
+}
+
+func (f *fake) Connect(p limiter.Peer) *limiter.Caller { return nil }
+
+func (f *fake) Disconnect(*limiter.Caller) {}
 
 func (f *fake) wait(w waiting) bool {
 	f.mu.Lock()

@@ -23,8 +23,8 @@ type plenty struct{}
 func (plenty) Reachable() bool { return true }
 
 func (plenty) Ask(q *bucket.Question) {
-	g := bucket.Grant{Permits: q.Ask.Need + 1e12, Direct: q.Ask.Need, Epoch: 1, Slot: 1, Horizon: 0.5, Interval: 0.1, Hosts: 1}
-	g.Levels[0] = bucket.Level{Permits: float64(q.Rule.Capacity()), Burst: q.Rule.Capacity()}
+	g := bucket.Grant{Permits: q.Ask.Need + 1e12, Direct: q.Ask.Need, Epoch: 1, Slot: 1, Horizon: 0.5, Interval: 0.1, Hosts: 1, Life: 2}
+	g.Outlook.Levels[0] = bucket.Level{Permits: float64(q.Rule.Capacity()), Burst: q.Rule.Capacity()}
 	go q.Answer(q, g, nil)
 }
 

@@ -21,9 +21,10 @@ const enoughReplies = 64 << 10
 // appends to is kept from message to message, so that a call answered at once
 // allocates nothing.
 type session struct {
-	d    Decider
-	out  *outbox
-	info func() map[string]any
+	d      Decider
+	out    *outbox
+	info   func() map[string]any
+	caller *limiter.Caller
 
 	scan  protocol.Scanner
 	reply []byte // replies not yet written
@@ -115,8 +116,14 @@ func (s *session) frame(now time.Duration, frame []byte) bool {
 
 // notified obeys the notifications there are, and ignores all others.
 func (s *session) notified(now time.Duration, r *protocol.Request, err *protocol.Error) {
-	if err == nil && r.Method == protocol.Refund && s.decode(r) == nil {
+	switch {
+	case err != nil:
+	case r.Method == protocol.Refund && s.decode(r) == nil:
 		s.d.Refund(now, &s.call)
+	case r.Method == protocol.Release:
+		if permit, err := r.Permit(); err == nil {
+			s.d.Release(now, permit)
+		}
 	}
 }
 
@@ -155,7 +162,7 @@ func (s *session) request(now time.Duration, r *protocol.Request) *protocol.Erro
 	case protocol.Throttle:
 		return s.throttle(now, r)
 	case protocol.Release:
-		return release(r)
+		return s.release(now, r)
 	case protocol.Info:
 		s.reply = protocol.AppendInfo(s.reply, s.id, s.info())
 	case protocol.Explain:
@@ -256,11 +263,13 @@ func (s *session) reset(now time.Duration, r *protocol.Request) *protocol.Error 
 	return nil
 }
 
-func release(r *protocol.Request) *protocol.Error {
-	if _, err := r.Permit(); err != nil {
+func (s *session) release(now time.Duration, r *protocol.Request) *protocol.Error {
+	permit, err := r.Permit()
+	if err != nil {
 		return err
 	}
-	return &protocol.Error{Code: protocol.InvalidArgument, Message: "no concurrency limits yet: there is no permit to release"}
+	s.reply = protocol.AppendBool(s.reply, s.id, s.d.Release(now, permit))
+	return nil
 }
 
 // prepare decodes a call that may become one in flight.
@@ -284,6 +293,7 @@ func (s *session) decode(r *protocol.Request) *protocol.Error {
 	if err := r.Call(&s.one, &s.options); err != nil {
 		return err
 	}
+	s.call.Caller = s.caller
 	return toCall(&s.call, &s.one, &s.options)
 }
 
@@ -293,7 +303,7 @@ func (s *session) decodeAll(r *protocol.Request) (err *protocol.Error) {
 	}
 	s.calls = s.calls[:0]
 	for i := range s.many {
-		var c limiter.Call
+		c := limiter.Call{Caller: s.caller}
 		if err := toCall(&c, &s.many[i], &s.options); err != nil {
 			return err
 		}

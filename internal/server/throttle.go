@@ -8,6 +8,7 @@ import (
 
 	"rlsidecar/internal/bucket"
 	"rlsidecar/internal/limiter"
+	"rlsidecar/internal/policy"
 	"rlsidecar/protocol"
 )
 
@@ -21,6 +22,7 @@ func (s *session) throttle(now time.Duration, r *protocol.Request) *protocol.Err
 		return err
 	}
 	s.call = cellCall(&s.cell)
+	s.call.Caller = s.caller
 	if s.call.Cost == 0 {
 		d, pending, err := s.d.Peek(now, &s.call, (*lateLook)(s), s.id)
 		d.Allowed = true
@@ -46,11 +48,11 @@ func (s *session) throttled(d *limiter.Decision, pending bool, err *limiter.Erro
 // cellCall relies on the ranges that protocol has checked.
 func cellCall(t *protocol.ThrottleCall) limiter.Call {
 	return limiter.Call{
-		Inline: bucket.Limit{
+		Inline: policy.Inline{Limit: bucket.Limit{
 			Count:  t.Count,
 			Period: time.Duration(t.PeriodS) * time.Second,
 			Burst:  t.MaxBurst + 1,
-		},
+		}},
 		Key:  t.Key,
 		Cost: t.Quantity,
 	}

@@ -4,10 +4,12 @@ package server
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"rlsidecar/internal/bucket"
 	"rlsidecar/internal/limiter"
+	"rlsidecar/internal/policy"
 	"rlsidecar/protocol"
 )
 
@@ -41,6 +43,7 @@ func wireDecision(d *limiter.Decision) protocol.Decision {
 		ResetAfterMS: millis(max(d.ResetAfter, 0)),
 		RetryAfterMS: millis(d.RetryAfter),
 		Source:       uint8(d.Source),
+		Permit:       d.Permit,
 	}
 	if d.Shadow {
 		w.Flags = protocol.FlagShadow
@@ -71,20 +74,23 @@ func millis(d time.Duration) int64 {
 func toCall(c *limiter.Call, p *protocol.Call, o *protocol.Options) *protocol.Error {
 	c.Policy, c.Key, c.Cost = p.Policy, p.Key, p.Cost
 	c.Wait = time.Duration(o.WaitMS) * time.Millisecond
+	c.App, c.Inline = o.App, policy.Inline{}
 	if p.Policy != nil {
-		c.Inline = bucket.Limit{}
 		return nil
 	}
-	if a := p.Inline.Algorithm; a != nil && string(a) != "token_bucket" {
-		return unknownAlgorithm(a)
-	}
-	c.Inline = bucket.Limit{
+	c.Inline.Limit = bucket.Limit{
 		Count:  p.Inline.Count,
 		Period: time.Duration(p.Inline.PeriodMS) * time.Millisecond,
 		Burst:  p.Inline.Burst,
 	}
-	if c.Inline.Burst == 0 {
-		c.Inline.Burst = p.Inline.Count
+	if c.Inline.Limit.Burst == 0 {
+		c.Inline.Limit.Burst = p.Inline.Count
+	}
+	if name := p.Inline.Algorithm; name != nil {
+		var known bool
+		if c.Inline.Algorithm, known = bucket.ParseAlgorithm(string(name)); !known {
+			return unknownAlgorithm(name)
+		}
 	}
 	return nil
 }
@@ -92,6 +98,6 @@ func toCall(c *limiter.Call, p *protocol.Call, o *protocol.Options) *protocol.Er
 func unknownAlgorithm(name []byte) *protocol.Error {
 	return &protocol.Error{
 		Code:    protocol.InvalidArgument,
-		Message: fmt.Sprintf("algorithm %.64q of an inline limit: allowed is \"token_bucket\"", name),
+		Message: fmt.Sprintf("algorithm %.64q of an inline limit: allowed are %s", name, strings.Join(bucket.Algorithms(), ", ")),
 	}
 }

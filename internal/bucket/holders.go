@@ -1,0 +1,101 @@
+// Holders is the authority's side of a concurrency limit: who holds how many
+// permits. Its twin is remote/holders.lua.
+
+package bucket
+
+import "slices"
+
+// Holders is one bucket of a Concurrency rule.
+//
+// The promise: never more than N permits are held at once, over all hosts. A host
+// may hand out what it has been granted until its lease ends, and what it has handed
+// out is given up a Period later at most. So an entry is kept for a lease and a
+// Period after its host was last heard of: a host that is cut off keeps its permits
+// until nobody can hold them any more.
+//
+// An ask says how many permits its host has, not how many more or fewer: after an
+// ask whose outcome is unknown the next one puts things right. (Reports of changes,
+// as State has them, would leave permits lost for a Period.) Seq makes an ask that
+// arrives behind a later one harmless. Epoch grows with each reset: what a host
+// handed out before is forgotten.
+type Holders struct {
+	Known   bool  // somebody has asked
+	At      int64 // µs; time never runs backwards from here
+	Epoch   int64 // µs of the last reset; 0: none
+	Demand  float64
+	Hosts   float64
+	Granted float64
+	All     []Holder // in the order they came
+}
+
+// Holder is one agent. It stays for a lease when it holds nothing: a late ask of its
+// own must find Seq.
+type Holder struct {
+	Agent, Seq int64
+	Permits    int64
+	End        int64 // µs: forgotten
+}
+
+// Apply answers a at now, in µs.
+func (h *Holders) Apply(r *Rule, now int64, a *Ask) Grant {
+	now = max(now, h.At)
+	if !h.Known {
+		h.Known, h.At = true, now
+	}
+	if a.Reset {
+		h.All, h.Epoch = nil, max(now, h.Epoch+1)
+	}
+	h.All = slices.DeleteFunc(h.All, func(o Holder) bool { return o.End <= now })
+	void := !a.Reset && a.Keep > 0 && a.Epoch < h.Epoch
+	kept := a.Keep
+	if void || a.Reset {
+		kept = 0
+	}
+	h.Epoch = max(h.Epoch, a.Epoch)
+	s := State{N: 1, At: h.At, Demand: h.Demand, Hosts: h.Hosts, Granted: h.Granted}
+	s.estimate(now, a)
+	g := Grant{Epoch: h.Epoch, Void: void, Life: LeaseLife / 1e6}
+	if own := h.own(a); own.Seq < a.Seq {
+		s.share(r, a, float64(r.Limits[0].Count-h.others(a)-kept), kept, &g)
+		own.Seq, own.Permits = a.Seq, kept+g.Permits
+		own.End = now + h.life(r, a, kept, &g)
+	} else {
+		g.Void, g.Scarce = true, true
+	}
+	h.At, h.Demand, h.Hosts, h.Granted = now, s.Demand, s.Hosts, s.Granted
+	g.Hosts, g.Granted = s.Hosts, s.Granted
+	g.Others = h.others(a) >= 1
+	g.Outlook.Free = float64(r.Limits[0].Count - h.others(a) - h.own(a).Permits)
+	g.Outlook.Want = float64(max(1, a.Need))
+	return g
+}
+
+// own returns the entry of the agent that asks.
+func (h *Holders) own(a *Ask) *Holder {
+	i := slices.IndexFunc(h.All, func(o Holder) bool { return o.Agent == a.Agent })
+	if i < 0 {
+		i = len(h.All)
+		h.All = append(h.All, Holder{Agent: a.Agent})
+	}
+	return &h.All[i]
+}
+
+func (h *Holders) others(a *Ask) (permits int64) {
+	for _, o := range h.All {
+		if o.Agent != a.Agent {
+			permits += o.Permits
+		}
+	}
+	return permits
+}
+
+// life returns the microseconds after which nobody can hold what the agent has.
+func (h *Holders) life(r *Rule, a *Ask, kept int64, g *Grant) int64 {
+	switch {
+	case g.Permits > 0 || kept > a.InUse:
+		return LeaseLife + r.Limits[0].Period.Microseconds()
+	case kept > 0:
+		return max(LeaseLife, int64(a.Holding*1e6))
+	}
+	return LeaseLife
+}
