@@ -1,15 +1,18 @@
--- concurrency: the twin of internal/bucket/holders.go.
-local FORMAT = 4
+-- concurrency: the twin of internal/bucket/holders.go. See script.go for the lines
+-- "--> name".
+--> ask
+local KIND = 4
 local agent, seq, in_use, holding = unpack('<dddd', arg, p)
 bare = keep == in_use and give == 0
 local raw = redis.call('GET', KEYS[1])
-local all, own, others = {}, nil, 0
-local found = 0
+local all, own, others, found = {}, nil, 0, 0
 
 if raw then
-  local format, size, q
-  if #raw >= 45 then format, size = unpack('<BI4', raw) end
-  if format ~= FORMAT or #raw ~= 45 + 32 * size then return foreign() end
+  local kind, size, q
+  if #raw >= 45 then kind, size = unpack('<BI4', raw) end
+  if kind ~= KIND or #raw ~= 45 + 32 * size then
+    return redis.error_reply('FOREIGN value under ' .. KEYS[1])
+  end
   at, born, demand, hosts, granted, q = unpack('<ddddd', raw, 6)
   now = max(now, at)
   for _ = 1, size do
@@ -27,7 +30,7 @@ local void = reset == 0 and keep > 0 and epoch < born
 local kept = keep
 if void or reset == 1 then kept = 0 end
 born = max(born, epoch)
-estimate()
+--> estimate
 
 for i = 1, found do
   if all[i][1] == agent then own = all[i] else others = others + all[i][3] end
@@ -38,9 +41,10 @@ if not own then
   all[found] = own
 end
 
-local permits, scarce, horizon, interval, _ = 0, true, 0, 0, nil
+local reply
 if own[2] < seq then
-  permits, _, scarce, horizon, interval = share(count[1] - others - kept, kept)
+  local level = count[1] - others - kept
+  --> grant
   local ends = LIFE
   if permits > 0 or kept > in_use then
     ends = LIFE + period[1]
@@ -48,16 +52,16 @@ if own[2] < seq then
     ends = max(LIFE, floor(holding * 1e6))
   end
   own[2], own[3], own[4] = seq, kept + permits, now + ends
+  local flags = (void and 1 or 0) + (scarce and 2 or 0) + (others >= 1 and 4 or 0)
+  reply = pack('<ddddddddddd', permits, 0, born, 0, flags, horizon, interval, hosts, granted, life, 0)
 else
-  void = true
+  reply = pack('<ddddddddddd', 0, 0, born, 0, 3 + (others >= 1 and 4 or 0), 0, 0, hosts, granted, life, 0)
 end
 
-local state, longest = pack('<BI4ddddd', FORMAT, found, now, born, demand, hosts, granted), LIFE + period[1]
+local state, longest = pack('<BI4ddddd', KIND, found, now, born, demand, hosts, granted), LIFE + period[1]
 for i = 1, found do
   state = state .. pack('<dddd', all[i][1], all[i][2], all[i][3], all[i][4])
   longest = max(longest, all[i][4] - now)
 end
 redis.call('SET', KEYS[1], state, 'PX', string.format('%.0f', longest / 1000 + 5000))
-local flags = (void and 1 or 0) + (scarce and 2 or 0) + (others >= 1 and 4 or 0)
-return pack('<ddddddddddddddd', permits, 0, born, 0, flags, horizon, interval, hosts, granted, life, 0,
-  count[1] - others - own[3], max(1, need), 0, 0)
+return reply .. pack('<dddd', count[1] - others - own[3], max(1, need), 0, 0)

@@ -1,16 +1,26 @@
--- The lease rule: the twin of internal/bucket/state.go.
-local slots, slotted, had = {}, 0, 0
+-- The authority of one bucket: the twin of internal/bucket/state.go. This is the
+-- frame; each line "--> name" stands for the section of that name in ask.lua or in the
+-- file of the algorithm (levels.lua, windows.lua, log.lua). See script.go.
+--> ask
+local out, slots, slotted, had = 0, {}, 0, 0
+--> setup
 if raw then
-  local format, q
-  if #raw >= 51 then format, had, slotted = unpack('<BBB', raw) end
-  if format ~= FORMAT or #raw < 51 + 16 * slotted then return foreign() end
+  local kind, q
+  if #raw >= 51 then kind, had, slotted = unpack('<BBB', raw) end
+  if kind ~= KIND or had < 1 or had > 4 or #raw < 51 + 16 * slotted then
+    return redis.error_reply('FOREIGN value under ' .. KEYS[1])
+  end
   at, born, out, demand, hosts, granted, q = unpack('<dddddd', raw, 4)
   for i = 1, slotted do
     local e, v
     e, v, q = unpack('<dd', raw, q)
     slots[i] = {e, v}
   end
-  if had < 1 or had > 4 or not read(had, q) then return foreign() end
+  local well = true
+  --> read
+  if not well then
+    return redis.error_reply('FOREIGN value under ' .. KEYS[1])
+  end
   now = max(now, at)
 end
 
@@ -18,33 +28,37 @@ end
 if had == 0 or reset == 1 then
   at, born, out, demand, hosts, granted = now, max(now, born + 1), 0, 0, 0, 0
   slots, slotted = {}, 0
-  begin()
+  --> begin
 else
-  reshape(had)
+  --> reshape
 end
 
 -- refill
-if renew() then
+local ended = false
+--> refill
+if ended then
   born, out, slots, slotted = max(now, born + 1), 0, {}, 0
 end
 
 -- retire
-local live, left = {}, 0
-local current = floor(now / WIDTH)
-for i = 1, slotted do
-  if slots[i][1] <= current then
-    out = out - slots[i][2]
-    spent(slots[i][1] * WIDTH, slots[i][2])
-  else
-    left = left + 1
-    live[left] = slots[i]
+if slotted > 0 then
+  local live, left = {}, 0
+  local current = floor(now / WIDTH)
+  for i = 1, slotted do
+    local s = slots[i]
+    if s[1] <= current then
+      out = out - s[2]
+      --> lapsed
+    else
+      left = left + 1
+      live[left] = s
+    end
   end
+  slots, slotted = live, left
 end
-slots, slotted = live, left
 
 -- settle
-if debit > 0 then pay(debit) end
-if refund > 0 then take_refund(refund) end
+--> settle
 
 -- report
 local void = recorded > 0
@@ -54,8 +68,7 @@ if void and epoch == born then
     if s[1] == slot and s[2] >= recorded then
       s[2] = s[2] - recorded
       out = out - recorded
-      take_back(give)
-      spent(max(0, now - floor(age * 1e6)), recorded - keep - give)
+      --> returned
       granted = granted - give
       void = false
       break
@@ -63,16 +76,16 @@ if void and epoch == born then
   end
 end
 
-estimate()
+--> estimate
 
 -- grant
 if void then keep = 0 end
-prospects(out)
-local permits, served, scarce, horizon, interval = share(free(out + keep), keep)
+local kept, level = keep, 0
+--> prospects
+--> grant
 local direct = 0
 if bare or paced == 1 then direct = served end
-use(direct)
-lend(permits - direct)
+--> use
 
 -- record
 local leased, ends = permits - direct + keep, 0
@@ -89,7 +102,8 @@ end
 
 -- write
 local flags = (void and 1 or 0) + (scarce and 2 or 0) + (out >= 1 and 4 or 0)
-local ending = ''
-for i = 1, slotted do ending = ending .. pack('<dd', slots[i][1], slots[i][2]) end
-local outlook = write(pack('<BBBdddddd', FORMAT, n, slotted, now, born, out, demand, hosts, granted), ending)
-return pack('<ddddddddddd', permits, direct, born, ends, flags, horizon, interval, hosts, granted, life, delay) .. outlook
+local state = pack('<BBBdddddd', KIND, n, slotted, now, born, out, demand, hosts, granted)
+for i = 1, slotted do state = state .. pack('<dd', slots[i][1], slots[i][2]) end
+local reply = pack('<ddddddddddd', permits, direct, born, ends, flags, horizon, interval, hosts, granted, life, delay)
+--> write
+return reply

@@ -1,12 +1,12 @@
 -- sliding_log: the twin of internal/bucket/slide.go. All limits share one list of
 -- marks, of which each counts those from its own first on. The list is never read as a
 -- whole: it lies behind a head of fixed size, and grows at its end.
-local FORMAT, HEAD, SIZE, CHUNK = 3, 208, 12, 64
-age = unpack('<d', arg, p)
+
+--- setup
+local KIND, HEAD, SIZE, CHUNK = 3, 208, 12, 8
+local age = unpack('<d', arg, p)
 local from, used, total, latest = {}, {}, 0, 0 -- from: 1 is the oldest mark
 local marks, stored, dirty = {}, 0, {}
-local raw = redis.call('GETRANGE', KEYS[1], 0, HEAD - 1)
-if raw == '' then raw = false end
 
 local function offset(j) return HEAD + SIZE * (j - 1) end
 
@@ -22,46 +22,12 @@ local function get(j)
   return marks[j]
 end
 
-local function read(had, q)
-  if #raw ~= HEAD then return false end
-  total, latest, q = unpack('<dd', raw, q)
-  for i = 1, had do from[i], used[i], q = unpack('<dd', raw, q) end
-  stored = total
-  return redis.call('STRLEN', KEYS[1]) >= offset(total + 1)
-end
-
-local function begin()
-  total, stored, latest, marks = 0, 0, 0, {}
-  for i = 1, n do from[i], used[i] = 1, 0 end
-end
-
-local function reshape(had)
-  if had == n then return end
-  local most = 1
-  for i = 2, had do
-    if used[i] > used[most] then most = i end
+local function forget(i)
+  while from[i] <= total and now >= get(from[i])[1] + period[i] do
+    used[i] = used[i] - get(from[i])[2]
+    from[i] = from[i] + 1
   end
-  local first, sum = from[most], used[most]
-  for i = 1, n do from[i], used[i] = first, sum end
 end
-
-local function renew()
-  for i = 1, n do
-    while from[i] <= total and now >= get(from[i])[1] + period[i] do
-      used[i] = used[i] - get(from[i])[2]
-      from[i] = from[i] + 1
-    end
-  end
-  return false
-end
-
-local function free(held)
-  local least = math.huge
-  for i = 1, n do least = min(least, burst[i] - held - used[i]) end
-  return least
-end
-
-local function prospects() end
 
 local function mark(t, permits)
   if permits <= 0 then return end
@@ -78,35 +44,16 @@ local function mark(t, permits)
     marks[total] = {latest, permits}
   end
   dirty[total] = true
-  renew()
+  for i = 1, n do forget(i) end
 end
 
-local function use(permits) mark(now, permits) end
-local function lend() end
-local function take_back() end
-local function spent(t, permits) mark(t, permits) end
-local function pay(permits) mark(now, min(permits, max(0, free(out)))) end
-
-local function take_refund(permits)
-  local oldest = total + 1
-  for i = 1, n do oldest = min(oldest, from[i]) end
-  while permits > 0 and total >= oldest do
-    local last = get(total)
-    local m = min(permits, last[2])
-    permits, last[2] = permits - m, last[2] - m
-    dirty[total] = true
-    for i = 1, n do
-      if from[i] <= total then used[i] = used[i] - m end
-    end
-    if last[2] == 0 then
-      marks[total], dirty[total] = nil, nil
-      total = total - 1
-      for i = 1, n do from[i] = min(from[i], total + 1) end
-    end
-  end
+local function free_with(held)
+  local free = math.huge
+  for i = 1, n do free = min(free, burst[i] - held - used[i]) end
+  return free
 end
 
-local function wait_one(i, short)
+local function wait(i, short)
   for j = from[i], total do
     local m = get(j)
     if short <= m[2] + SLACK then return max(1, m[1] + period[i] - now) end
@@ -114,50 +61,91 @@ local function wait_one(i, short)
   end
   return 0
 end
+local raw = redis.call('GETRANGE', KEYS[1], 0, HEAD - 1)
+if raw == '' then raw = false end
 
-local function wait(held, want)
-  local longest = 0
+--- read
+well = #raw == HEAD
+if well then
+  total, latest, q = unpack('<dd', raw, q)
+  for i = 1, had do from[i], used[i], q = unpack('<dd', raw, q) end
+  stored = total
+  well = redis.call('STRLEN', KEYS[1]) >= offset(total + 1)
+end
+
+--- begin
+total, stored, latest, marks = 0, 0, 0, {}
+for i = 1, n do from[i], used[i] = 1, 0 end
+
+--- reshape
+if had ~= n then
+  local most = 1
+  for i = 2, had do
+    if used[i] > used[most] then most = i end
+  end
+  local first, sum = from[most], used[most]
+  for i = 1, n do from[i], used[i] = first, sum end
+end
+
+--- refill
+for i = 1, n do forget(i) end
+
+--- lapsed
+mark(s[1] * WIDTH, s[2])
+
+--- settle
+if debit > 0 then mark(now, min(debit, max(0, free_with(out)))) end
+local oldest = total + 1
+for i = 1, n do oldest = min(oldest, from[i]) end
+while refund > 0 and total >= oldest do
+  local last = get(total)
+  local m = min(refund, last[2])
+  refund, last[2] = refund - m, last[2] - m
+  dirty[total] = true
   for i = 1, n do
-    local short = min(want, burst[i]) - (burst[i] - held - used[i])
-    if short > used[i] + SLACK then
-      longest = max(longest, period[i])
-    elseif short > SLACK then
-      longest = max(longest, wait_one(i, short))
-    end
+    if from[i] <= total then used[i] = used[i] - m end
   end
-  return longest
+  if last[2] == 0 then
+    marks[total], dirty[total] = nil, nil
+    total = total - 1
+    for i = 1, n do from[i] = min(from[i], total + 1) end
+  end
 end
 
--- The marks that no limit counts any more go once they are more than half of all.
-local function store(head)
-  local oldest = total + 1
-  for i = 1, n do oldest = min(oldest, from[i]) end
-  local gone = oldest - 1
-  if gone > CHUNK and gone * 2 > total then
-    redis.call('SET', KEYS[1], redis.call('GETRANGE', KEYS[1], offset(1) - HEAD, HEAD - 1)
-      .. redis.call('GETRANGE', KEYS[1], offset(oldest), offset(total + 1) - 1))
-    for i = 1, n do from[i] = from[i] - gone end
-    total = total - gone
-  end
-  for i = 1, n do head = head .. pack('<dd', from[i], used[i]) end
-  return head
-end
+--- returned
+mark(max(0, now - floor(age * 1e6)), recorded - keep - give)
 
-local function write(state, slots)
-  local full, longest = 0, 0
-  for i = 1, n do
-    if from[i] <= total then full = max(full, get(total)[1] + period[i] - now) end
-    longest = max(longest, period[i])
+--- prospects
+level = free_with(out + keep)
+
+--- use
+mark(now, direct)
+
+--- write
+local soon, full, longest, want, left = 0, 0, 0, max(1, need), free_with(out)
+oldest = total + 1
+for i = 1, n do
+  local short = min(want, burst[i]) - (burst[i] - out - used[i])
+  if short > used[i] + SLACK then
+    soon = max(soon, period[i])
+  elseif short > SLACK then
+    soon = max(soon, wait(i, short))
   end
-  local want = max(1, need)
-  local outlook = pack('<dddd', free(out), want, wait(out, want), full)
-  if stored == 0 then redis.call('SET', KEYS[1], string.rep('\0', HEAD)) end
-  for j in pairs(dirty) do
-    redis.call('SETRANGE', KEYS[1], offset(j), pack('<dI4', marks[j][1], marks[j][2]))
-  end
-  local rest = store('')
-  local head = state .. slots .. pack('<dd', total, latest) .. rest
-  redis.call('SETRANGE', KEYS[1], 0, head .. string.rep('\0', HEAD - #head))
-  redis.call('PEXPIRE', KEYS[1], string.format('%.0f', (longest + LIFE) / 1000 + 5000))
-  return outlook
+  if from[i] <= total then full = max(full, get(total)[1] + period[i] - now) end
+  longest = max(longest, period[i])
+  oldest = min(oldest, from[i])
 end
+if stored == 0 then redis.call('SET', KEYS[1], string.rep('\0', HEAD)) end
+for j in pairs(dirty) do
+  redis.call('SETRANGE', KEYS[1], offset(j), pack('<dI4', marks[j][1], marks[j][2]))
+end
+if oldest > 64 and 2 * oldest > total then -- most marks count no more: they go
+  redis.call('SET', KEYS[1], string.rep('\0', HEAD) .. redis.call('GETRANGE', KEYS[1], offset(oldest), offset(total + 1) - 1))
+  for i = 1, n do from[i] = from[i] - oldest + 1 end
+  total = total - oldest + 1
+end
+state = state .. pack('<dd', total, latest)
+for i = 1, n do state = state .. pack('<dd', from[i], used[i]) end
+redis.call('SETRANGE', KEYS[1], 0, state .. string.rep('\0', HEAD - #state))
+redis.call('PEXPIRE', KEYS[1], string.format('%.0f', (longest + LIFE) / 1000 + 5000))
+reply = reply .. pack('<dddd', left, want, soon, full)
