@@ -248,7 +248,8 @@ func (b *Bucket) Refunding() bool { return b.refund > 0 }
 
 // Owes reports that the authority has something to be told or given back.
 func (b *Bucket) Owes(now time.Duration) bool {
-	return b.refund > 0 || b.debit > 0 || b.mistaken() || b.recorded > 0 && !b.orphan && now < b.end
+	return b.refund > 0 || b.debit > 0 || b.mistaken() || b.concurrent() && b.permits > 0 ||
+		b.recorded > 0 && !b.orphan && now < b.end
 }
 
 // Returns reports that the authority should hear of the lease before it ends: what
@@ -367,12 +368,21 @@ func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.
 		b.NextAsk = now + seconds(g.Interval*(0.75+0.5*jitter))
 	}
 	if b.permits > 0 || b.recorded > 0 && !b.Rule.Levelled() {
-		b.Idle = now + min(seconds(2*g.Horizon)+20*time.Millisecond, leaseLife*4/5)
+		b.Idle = now + min(b.patience(), (b.end-now)*4/5)
 	}
 	if *q.Rule != *b.Rule {
 		b.known = 0
 		b.forgetDenial()
 	}
+}
+
+// patience is how long permits lie ready for the next caller here before others get
+// them. Those that somebody released are no sign of demand.
+func (b *Bucket) patience() time.Duration {
+	if b.concurrent() && b.Rule.Direct() {
+		return time.Microsecond
+	}
+	return min(seconds(2*b.horizon)+20*time.Millisecond, leaseLife*4/5)
 }
 
 func (b *Bucket) remember(sent time.Duration, g *bucket.Grant) {
@@ -393,7 +403,7 @@ func (b *Bucket) Settle(left int64) {
 // Lost takes in that the outcome of the ask a is unknown. What it said is not
 // reported again, debit included: it may have been paid.
 func (b *Bucket) Lost(a *bucket.Ask) {
-	b.Asking, b.orphan = false, !b.concurrent()
+	b.Asking, b.orphan = false, !b.concurrent() // what is held is told again
 	b.shard.counts.Expired += uint64(a.Return)
 }
 

@@ -89,8 +89,8 @@ func (s *Shard) Get(policy unique.Handle[string], key []byte) *Bucket {
 	return b
 }
 
-// spare keeps a bucket from being forgotten next while callers hold permits of it,
-// unless too many are so.
+// spare keeps a bucket from being forgotten while callers hold permits of it: there
+// must not be two that say what this host holds. Where all are so, the cache grows.
 func (s *Shard) spare() {
 	for range maxSwept {
 		key, oldest, ok := s.lru.GetOldest()
@@ -99,6 +99,8 @@ func (s *Shard) spare() {
 		}
 		s.lru.Get(key)
 	}
+	s.most++
+	s.lru.Resize(s.most)
 }
 
 // Peek returns the bucket of a key and marks it used, or returns nil.

@@ -42,7 +42,9 @@ func (b *Bucket) Release(now time.Duration, h Held) bool {
 	if h.reset != b.held.reset {
 		return false
 	}
-	b.held.inUse -= h.cost
+	if b.held.inUse -= h.cost; b.held.inUse == 0 {
+		b.held.until = 0
+	}
 	if b.known > 0 && now < b.end && b.permits+b.held.inUse+h.cost <= b.held.told {
 		b.permits += h.cost
 	}
@@ -50,15 +52,6 @@ func (b *Bucket) Release(now time.Duration, h Held) bool {
 		b.Idle = now + b.patience()
 	}
 	return true
-}
-
-// patience is how long released permits lie ready for the next caller here before
-// other hosts get them.
-func (b *Bucket) patience() time.Duration {
-	if b.Rule.Direct() {
-		return time.Microsecond
-	}
-	return min(seconds(2*b.horizon)+20*time.Millisecond, leaseLife*4/5)
 }
 
 // mistaken reports that the authority thinks this host has permits that it has not.

@@ -37,7 +37,7 @@ func (b *Bucket) TakeLocal(now time.Duration, cost int64, share float64, owed bo
 // them off what is owed. It returns how many were owed.
 func (b *Bucket) RefundLocal(now time.Duration, cost int64, share float64) int64 {
 	l := b.refillLocal(now, share)
-	l.gauge.Refund(b.Rule, l.share, float64(cost), 0)
+	l.gauge.Refund(b.Rule, l.share, now.Microseconds(), float64(cost), 0)
 	owed := min(cost, b.debit)
 	b.debit -= owed
 	return owed

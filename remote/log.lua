@@ -3,9 +3,9 @@
 -- whole: it lies behind a head of fixed size, and grows at its end.
 
 --- setup
-local KIND, HEAD, SIZE, CHUNK = 3, 208, 12, 8
+local KIND, HEAD, SIZE, CHUNK = 3, 256, 12, 8
 local age = unpack('<d', arg, p)
-local from, used, total, latest = {}, {}, 0, 0 -- from: 1 is the oldest mark
+local from, cut, used, total, latest = {}, {}, {}, 0, 0 -- from: 1 is the oldest mark; cut: of it, taken back
 local marks, stored, dirty = {}, 0, {}
 
 local function offset(j) return HEAD + SIZE * (j - 1) end
@@ -24,8 +24,8 @@ end
 
 local function forget(i)
   while from[i] <= total and now >= get(from[i])[1] + period[i] do
-    used[i] = used[i] - get(from[i])[2]
-    from[i] = from[i] + 1
+    used[i] = used[i] - (get(from[i])[2] - cut[i])
+    from[i], cut[i] = from[i] + 1, 0
   end
 end
 
@@ -54,6 +54,7 @@ local function free_with(held)
 end
 
 local function wait(i, short)
+  short = short + cut[i]
   for j = from[i], total do
     local m = get(j)
     if short <= m[2] + SLACK then return max(1, m[1] + period[i] - now) end
@@ -68,14 +69,14 @@ if raw == '' then raw = false end
 well = #raw == HEAD
 if well then
   total, latest, q = unpack('<dd', raw, q)
-  for i = 1, had do from[i], used[i], q = unpack('<dd', raw, q) end
+  for i = 1, had do from[i], cut[i], used[i], q = unpack('<ddd', raw, q) end
   stored = total
   well = redis.call('STRLEN', KEYS[1]) >= offset(total + 1)
 end
 
 --- begin
 total, stored, latest, marks = 0, 0, 0, {}
-for i = 1, n do from[i], used[i] = 1, 0 end
+for i = 1, n do from[i], cut[i], used[i] = 1, 0, 0 end
 
 --- reshape
 if had ~= n then
@@ -83,8 +84,8 @@ if had ~= n then
   for i = 2, had do
     if used[i] > used[most] then most = i end
   end
-  local first, sum = from[most], used[most]
-  for i = 1, n do from[i], used[i] = first, sum end
+  local first, off, sum = from[most], cut[most], used[most]
+  for i = 1, n do from[i], cut[i], used[i] = first, off, sum end
 end
 
 --- refill
@@ -95,20 +96,14 @@ mark(s[1] * WIDTH, s[2])
 
 --- settle
 if debit > 0 then mark(now, min(debit, max(0, free_with(out)))) end
-local oldest = total + 1
-for i = 1, n do oldest = min(oldest, from[i]) end
-while refund > 0 and total >= oldest do
-  local last = get(total)
-  local m = min(refund, last[2])
-  refund, last[2] = refund - m, last[2] - m
-  dirty[total] = true
+if refund > 0 then
   for i = 1, n do
-    if from[i] <= total then used[i] = used[i] - m end
-  end
-  if last[2] == 0 then
-    marks[total], dirty[total] = nil, nil
-    total = total - 1
-    for i = 1, n do from[i] = min(from[i], total + 1) end
+    local back = refund
+    while back > 0 and from[i] <= total do
+      local m = min(back, get(from[i])[2] - cut[i])
+      back, used[i], cut[i] = back - m, used[i] - m, cut[i] + m
+      if cut[i] == get(from[i])[2] then from[i], cut[i] = from[i] + 1, 0 end
+    end
   end
 end
 
@@ -123,7 +118,7 @@ mark(now, direct)
 
 --- write
 local soon, full, longest, want, left = 0, 0, 0, max(1, need), free_with(out)
-oldest = total + 1
+local oldest = total + 1
 for i = 1, n do
   local short = min(want, burst[i]) - (burst[i] - out - used[i])
   if short > used[i] + SLACK then
@@ -145,7 +140,7 @@ if oldest > 64 and 2 * oldest > total then -- most marks count no more: they go
   total = total - oldest + 1
 end
 state = state .. pack('<dd', total, latest)
-for i = 1, n do state = state .. pack('<dd', from[i], used[i]) end
+for i = 1, n do state = state .. pack('<ddd', from[i], cut[i], used[i]) end
 redis.call('SETRANGE', KEYS[1], 0, state .. string.rep('\0', HEAD - #state))
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', (longest + LIFE) / 1000 + 5000))
 reply = reply .. pack('<dddd', left, want, soon, full)

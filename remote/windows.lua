@@ -114,12 +114,12 @@ mark(s[1] * WIDTH, s[2])
 if debit > 0 then mark(now, min(debit, max(0, floor(free_with(out))))) end
 if refund > 0 then
   for i = 1, n do
-    local list, back = marks[i], refund
-    while back > 0 and #list > 0 do
-      local last = list[#list]
-      local m = min(back, last[2])
-      last[2], sum[i], back = last[2] - m, sum[i] - m, back - m
-      if last[2] == 0 then list[#list] = nil end
+    local list, back, j = marks[i], refund, 1
+    while list[j] and now > list[j][1] + period[i] do j = j + 1 end
+    while back > 0 and list[j] do
+      local m = min(back, list[j][2])
+      list[j][2], sum[i], back = list[j][2] - m, sum[i] - m, back - m
+      if list[j][2] == 0 then table.remove(list, j) end
     end
   end
 end

@@ -70,10 +70,10 @@ func (g *Gauge) Use(r *Rule, now int64, permits float64) {
 	g.levels.add(r, -permits)
 }
 
-// Refund takes back the latest permits used, as far as there are any.
-func (g *Gauge) Refund(r *Rule, share, permits float64, out int64) {
+// Refund takes back permits used, as far as there are any.
+func (g *Gauge) Refund(r *Rule, share float64, now int64, permits float64, out int64) {
 	if g.slides != nil {
-		g.slides.undo(r, permits)
+		g.slides.undo(r, now, permits)
 		return
 	}
 	g.levels.refund(r, share, permits, out)

@@ -79,15 +79,20 @@ func (s *slide) used(w span, now int64) float64 {
 	return used
 }
 
-// undo takes back the latest permits used.
-func (s *slide) undo(permits float64) {
-	for last := len(s.marks) - 1; last >= 0 && permits > 0; last-- {
-		n := min(permits, s.marks[last].n)
-		s.marks[last].n -= n
+// undo takes permits back, of those that count in full the oldest: nobody tells when
+// they were used, and the marks that stay must not be earlier than the uses that do.
+func (s *slide) undo(w span, now int64, permits float64) {
+	i := 0
+	for i < len(s.marks) && now > s.marks[i].at+w.period {
+		i++
+	}
+	for permits > 0 && i < len(s.marks) {
+		n := min(permits, s.marks[i].n)
+		s.marks[i].n -= n
 		s.sum -= n
 		permits -= n
-		if s.marks[last].n == 0 {
-			s.marks = s.marks[:last]
+		if s.marks[i].n == 0 {
+			s.marks = slices.Delete(s.marks, i, i+1)
 		}
 	}
 }
@@ -136,9 +141,9 @@ func (ss *slides) forget(r *Rule, now int64) {
 	}
 }
 
-func (ss *slides) undo(r *Rule, permits float64) {
+func (ss *slides) undo(r *Rule, now int64, permits float64) {
 	for i := range r.N {
-		ss[i].undo(permits)
+		ss[i].undo(r.span(i), now, permits)
 	}
 }
 

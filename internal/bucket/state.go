@@ -166,7 +166,7 @@ func (s *State) settle(r *Rule, now int64, a *Ask) {
 		s.Gauge.pay(r, now, s.Outstanding, float64(a.Debit))
 	}
 	if a.Refund > 0 {
-		s.Gauge.Refund(r, 1, float64(a.Refund), s.Outstanding)
+		s.Gauge.Refund(r, 1, now, float64(a.Refund), s.Outstanding)
 	}
 }
 

@@ -212,9 +212,11 @@ func (a asking) answer(q *bucket.Question, g bucket.Grant, err error) {
 		l.granted(now, a.sent, b, q, &g, &out)
 	case isLost(err):
 		b.Lost(&q.Ask)
+		b.Idle = now + retryDown
 		l.failed(now, b, &out)
 	default:
 		b.Refused(&q.Ask)
+		b.Idle = now + retryDown
 		if l.redis.Reachable() { // it is this bucket that was refused
 			b.Cut = now + time.Duration((0.75+0.5*l.jitter())*float64(refusedFor))
 		}
