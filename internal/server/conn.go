@@ -25,6 +25,10 @@ type conn struct {
 	in     inbox
 	bytes  atomic.Uint64 // read
 	writes outbox        // session.out
+
+	// The peer closed the connection and left no reply unread: then the kernel
+	// would have reset it.
+	allRead bool
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
@@ -43,12 +47,15 @@ func (c *conn) run() {
 	c.peer = PeerOf(c.nc)
 	c.caller = c.d.Connect(c.peer)
 	defer c.d.Disconnect(c.caller)
-	c.logRead(ReadAll(c.nc, c.in.room, c.took))
+	err := ReadAll(c.nc, c.in.room, c.took)
+	c.allRead = err == io.EOF && !c.out.failed.Load() && c.out.quiet()
+	c.logRead(err)
 }
 
 // took answers n bytes more; it is false when the connection is to be closed.
 func (c *conn) took(n int) bool {
 	c.bytes.Add(uint64(n))
+	c.unread.take() // who asks again has read what was said
 	c.in.n += n
 	return c.chunk()
 }
@@ -103,6 +110,11 @@ func (c *conn) end() {
 		c.flushReplies(c.d.Now())
 	}
 	c.out.close()
+	if !c.allRead {
+		for _, permit := range c.unread.take() {
+			c.d.Release(c.d.Now(), permit)
+		}
+	}
 	c.server.remove(c)
 	c.server.ended.Done()
 }

@@ -33,6 +33,7 @@ func (s *session) Gone() bool { return s.out.gone.Load() }
 
 // Decided implements limiter.Replier for acquire and peek.
 func (s *session) Decided(ref uint32, d limiter.Decision, err *limiter.Error) {
+	s.unread.add(d.Permit)
 	s.late(ref, err, func(dst []byte) []byte {
 		w := wireDecision(&d)
 		return protocol.AppendDecision(dst, ref, &w)
@@ -42,7 +43,7 @@ func (s *session) Decided(ref uint32, d limiter.Decision, err *limiter.Error) {
 // AllDecided implements limiter.AllReplier.
 func (s *session) AllDecided(ref uint32, allowed bool, ds []limiter.Decision, err *limiter.Error) {
 	s.late(ref, err, func(dst []byte) []byte {
-		return protocol.AppendAll(dst, ref, allowed, appendWire(nil, ds))
+		return protocol.AppendAll(dst, ref, allowed, s.appendWire(nil, ds))
 	})
 }
 

@@ -35,6 +35,7 @@ type outbox struct {
 	reader, flusher stamp
 	bytes           atomic.Uint64
 	gone            atomic.Bool // nobody reads replies any more
+	failed          atomic.Bool // a reply was not written
 
 	mu       sync.Mutex // guards the fields that follow
 	late     []byte
@@ -57,6 +58,9 @@ func (o *outbox) write(st *stamp, now time.Duration, p []byte) bool {
 	n, err := o.nc.Write(p)
 	st.at.Store(0)
 	o.bytes.Add(uint64(n))
+	if err != nil {
+		o.failed.Store(true)
+	}
 	return err == nil
 }
 

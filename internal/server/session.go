@@ -41,6 +41,7 @@ type session struct {
 	call    limiter.Call
 	calls   []limiter.Call
 	wire    []protocol.Decision
+	unread  unread
 
 	// A call is in flight from started to finished. Only the reader counts up
 	// started, after the Decider said pending; finished may be ahead of it then.
@@ -197,6 +198,7 @@ func (s *session) decided(d *limiter.Decision, pending bool, err *limiter.Error)
 	if err != nil {
 		return wireError(err)
 	}
+	s.unread.add(d.Permit)
 	w := wireDecision(d)
 	s.reply = protocol.AppendDecision(s.reply, s.id, &w)
 	s.made++
@@ -218,7 +220,7 @@ func (s *session) acquireAll(now time.Duration, r *protocol.Request) *protocol.E
 	if err != nil {
 		return wireError(err)
 	}
-	s.wire = appendWire(s.wire[:0], ds)
+	s.wire = s.appendWire(s.wire[:0], ds)
 	s.reply = protocol.AppendAll(s.reply, s.id, allowed, s.wire)
 	s.made++
 	return nil

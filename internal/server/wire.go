@@ -51,8 +51,9 @@ func wireDecision(d *limiter.Decision) protocol.Decision {
 	return w
 }
 
-func appendWire(dst []protocol.Decision, ds []limiter.Decision) []protocol.Decision {
+func (s *session) appendWire(dst []protocol.Decision, ds []limiter.Decision) []protocol.Decision {
 	for i := range ds {
+		s.unread.add(ds[i].Permit)
 		dst = append(dst, wireDecision(&ds[i]))
 	}
 	return dst
