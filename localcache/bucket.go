@@ -367,8 +367,8 @@ func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.
 	if b.scarce {
 		b.NextAsk = now + seconds(g.Interval*(0.75+0.5*jitter))
 	}
-	if b.permits > 0 || b.recorded > 0 && !b.Rule.Levelled() {
-		b.Idle = now + min(b.patience(), (b.end-now)*4/5)
+	if b.Returns(now) {
+		b.Idle = now + max(time.Microsecond, min(b.patience(), (b.end-now)*4/5))
 	}
 	if *q.Rule != *b.Rule {
 		b.known = 0

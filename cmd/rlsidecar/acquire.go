@@ -18,12 +18,14 @@ import (
 // asking is the flags of the commands that ask an agent.
 type asking struct {
 	address string
+	app     string
 	timeout time.Duration
 }
 
 func (a *asking) flags(f *flag.FlagSet) {
 	f.StringVar(&a.address, "address", "", "`address` of the agent: unix:///path or a path (default $RLSIDECAR_ADDRESS, else\nunix:///run/rlsidecar/rlsidecar.sock)")
 	f.StringVar(&a.address, "socket", "", "the same as --address")
+	f.StringVar(&a.app, "app", "", "the `application` to ask as, where the agent trusts that (default $RLSIDECAR_APP)")
 	f.DurationVar(&a.timeout, "timeout", time.Second, "how long to wait for the agent, beyond --wait")
 }
 
@@ -33,7 +35,11 @@ func (a *asking) open(policy string) (*rlsidecar.Client, rlsidecar.Limit, error)
 	if err != nil {
 		return nil, limit, err
 	}
-	client, err := rlsidecar.New(a.address, rlsidecar.WithTimeout(a.timeout))
+	options := []rlsidecar.Option{rlsidecar.WithTimeout(a.timeout)}
+	if a.app != "" {
+		options = append(options, rlsidecar.WithApp(a.app))
+	}
+	client, err := rlsidecar.New(a.address, options...)
 	return client, limit, err
 }
 
@@ -44,7 +50,7 @@ func acquire(args []string, out, errs io.Writer) int {
 	cost := f.Int64("cost", 1, "permits to take")
 	wait := f.Duration("wait", 0, "how long to wait for them, 0 to 1m")
 	asJSON := f.Bool("json", false, "print the decision as JSON")
-	const about = "Asks the agent for permits. POLICY is the name of a policy, or a limit such as 10/minute.\nExit status 0: allowed; 1: denied; 2: no decision."
+	const about = "Asks the agent for permits. POLICY is the name of a policy, or a limit such as 10/minute.\nExit status 0: allowed; 1: denied; 2: no decision. The permit of a concurrency limit ends with\nthis command: see rlsidecar hold."
 	rest, status, ok := parse(f, args, about, []string{"POLICY", "KEY"}, out, errs)
 	if !ok {
 		return status

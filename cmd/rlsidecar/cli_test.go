@@ -56,6 +56,9 @@ func TestCommandLine(t *testing.T) {
 		{"serve --help", exitOK, "-config file", ""},
 		{"bench --help", exitOK, "-connections", ""},
 		{"acquire --help", exitOK, "Exit status 0: allowed; 1: denied; 2: no decision", ""},
+		{"hold --help", exitOK, "75: denied", ""},
+		{"hold api k", exitError, "", "no command: write -- COMMAND"},
+		{"hold api k --socket " + dir + "/none -- true", exitUnavailable, "", dir + "/none"},
 		{"acquire api", exitError, "", "1 arguments: wanted are 2 [POLICY KEY]"},
 		{"acquire api k --cost x", exitError, "", `invalid value "x" for flag -cost`},
 		{"acquire api k --socket " + dir + "/none", exitError, "", dir + "/none"},
@@ -99,6 +102,41 @@ func TestAcquireAndExplainSpeakToAnAgent(t *testing.T) {
 	}
 	if status, _, _ := run("acquire", "1/200ms", "w", "--wait", "1s"); status != exitOK || time.Since(began) < 190*time.Millisecond {
 		t.Errorf("the second permit came after %v", time.Since(began))
+	}
+}
+
+func TestHoldRunsACommandWhileItHolds(t *testing.T) {
+	a := startAgent(t, "policies: {export: {limit: 1, algorithm: concurrency}}\n")
+	t.Setenv("RLSIDECAR_ADDRESS", "unix://"+a.socket)
+	ended := make(chan int)
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		status, _, _ := run("hold", "export", "k", "--", "sh", "-c", "echo held >"+fifo+"; read x <"+fifo+"; exit 7")
+		ended <- status
+	}()
+	if b, err := os.ReadFile(fifo); err != nil || string(b) != "held\n" {
+		t.Fatalf("%q, %v", b, err)
+	}
+	if status, out, errs := run("hold", "export", "k", "--", "echo", "ran"); status != exitTryLater || out != "" || !strings.Contains(errs, "denied, retry after") {
+		t.Errorf("while it is held: status %d, %s%s", status, out, errs)
+	}
+	if err := os.WriteFile(fifo, []byte("go\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status := <-ended; status != 7 {
+		t.Errorf("status %d, want the command's own 7", status)
+	}
+	for _, c := range []struct {
+		command []string
+		status  int
+	}{{[]string{"true"}, 0}, {[]string{"/none"}, 127}, {[]string{"sh", "-c", "kill -TERM $$"}, 143}} {
+		args := append([]string{"hold", "export", "k", "--wait", "5s", "--"}, c.command...)
+		if status, _, errs := run(args...); status != c.status {
+			t.Errorf("%v: status %d, want %d: %s", c.command, status, c.status, errs)
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ func init() {
 		{"serve", "", "run the agent", serve},
 		{"check", "FILE", "check a configuration file and show its policies", check},
 		{"acquire", "POLICY KEY", "ask the agent for permits; exit 0 allowed, 1 denied, 2 error", acquire},
+		{"hold", "POLICY KEY -- COMMAND", "run a command while holding a permit", hold},
 		{"explain", "POLICY KEY", "show what the agent knows of a key", explain},
 		{"bench", "", "put the agent under load and measure it", bench},
 		{"version", "", "print the version", version},
@@ -65,7 +66,7 @@ func dispatch(args []string, out, errs io.Writer) int {
 func usage(w io.Writer) {
 	fmt.Fprint(w, "rlsidecar answers \"may this go through?\" on a Unix socket, from permits leased from Redis.\n\nUsage: rlsidecar COMMAND [FLAGS] [ARGUMENTS]\n\n")
 	for _, c := range commands {
-		fmt.Fprintf(w, "  %-20s %s\n", c.name+" "+c.args, c.summary)
+		fmt.Fprintf(w, "  %-27s %s\n", c.name+" "+c.args, c.summary)
 	}
 	fmt.Fprint(w, "\nrlsidecar COMMAND --help describes the flags of a command.\n")
 }

@@ -78,7 +78,7 @@ func (e *Error) Error() string { return e.Message }
 type Replier interface {
 	// Decided is called exactly once for a pending call, with the ref it was made with.
 	Decided(ref uint32, d Decision, err *Error)
-	// Gone reports that nobody waits any more: the call may be dropped, unserved.
+	// Gone reports that nobody waits any more: the call may be decided with any error.
 	Gone() bool
 }
 

@@ -80,7 +80,7 @@ func (d *desk) again(cost int64) time.Duration {
 	case !d.concurrent():
 		return d.now + max(time.Millisecond, d.wait(0, cost))
 	case d.local():
-		return d.now + time.Minute // a release wakes them
+		return d.now + retryHeld // a release wakes them; this is for those who left
 	}
 	return max(d.b.NextAsk, d.now+pollHeld)
 }

@@ -72,7 +72,7 @@ func (l *Limiter) withoutRedis(now time.Duration, b *localcache.Bucket, q *queue
 		switch {
 		case !due(c):
 			return false
-		case c.to.Gone():
+		case out.drop(c):
 		case c.kind == resetting:
 			b.ResetLocal()
 			out.add(c, Decision{}, errResetHere)

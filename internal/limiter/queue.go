@@ -245,7 +245,7 @@ func (l *Limiter) granted(now, sent time.Duration, b *localcache.Bucket, q *buck
 // to be asked for.
 func (l *Limiter) serve(d *desk, q *queue, last bool, out *replies) {
 	ahead := int64(0)
-	q.sweep(func(c *call) bool { return c.to.Gone() || l.serveCall(d, c, last, &ahead, out) })
+	q.sweep(func(c *call) bool { return out.drop(c) || l.serveCall(d, c, last, &ahead, out) })
 }
 
 // serveCall is serve for one call, behind the cost ahead of it. It is true when c
@@ -337,6 +337,18 @@ type reply struct {
 func (r *replies) add(c *call, d Decision, err *Error) *Decision {
 	*r = append(*r, reply{*c, d, err})
 	return &(*r)[len(*r)-1].d
+}
+
+var errGone = &Error{Unavailable, "nobody waits for the answer any more"}
+
+// drop answers c with nothing if nobody waits for it: so that a part of an
+// acquire_all has the others put back.
+func (r *replies) drop(c *call) bool {
+	gone := c.to.Gone()
+	if gone {
+		r.add(c, Decision{}, errGone)
+	}
+	return gone
 }
 
 func (r *replies) deny(c *call, d *desk, retry time.Duration) {

@@ -142,7 +142,7 @@ func (l *Limiter) depart(now time.Duration, b *localcache.Bucket, q *queue, out 
 	var gone []call
 	q.leaving = slices.DeleteFunc(q.leaving, func(c call) bool {
 		switch {
-		case c.to.Gone():
+		case out.drop(&c):
 			gone = append(gone, c)
 		case c.leaves <= now:
 			d := l.localDesk(now, b, c.policy)
