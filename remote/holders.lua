@@ -46,11 +46,7 @@ if own[2] < seq then
   local level = count[1] - others - kept
   --> grant
   local ends = LIFE
-  if permits > 0 or kept > in_use then
-    ends = LIFE + period[1]
-  elseif kept > 0 then
-    ends = max(LIFE, floor(holding * 1e6))
-  end
+  if kept + permits > 0 then ends = LIFE + max(period[1], floor(holding * 1e6)) end
   own[2], own[3], own[4] = seq, kept + permits, now + ends
   local flags = (void and 1 or 0) + (scarce and 2 or 0) + (others >= 1 and 4 or 0)
   reply = pack('<ddddddddddd', permits, 0, born, 0, flags, horizon, interval, hosts, granted, life, 0)

@@ -58,7 +58,7 @@ func (h *Holders) Apply(r *Rule, now int64, a *Ask) Grant {
 	if own := h.own(a); own.Seq < a.Seq {
 		s.share(r, a, float64(r.Limits[0].Count-h.others(a)-kept), kept, &g)
 		own.Seq, own.Permits = a.Seq, kept+g.Permits
-		own.End = now + h.life(r, a, kept, &g)
+		own.End = now + own.life(r, a)
 	} else {
 		g.Void, g.Scarce = true, true
 	}
@@ -89,13 +89,12 @@ func (h *Holders) others(a *Ask) (permits int64) {
 	return permits
 }
 
-// life returns the microseconds after which nobody can hold what the agent has.
-func (h *Holders) life(r *Rule, a *Ask, kept int64, g *Grant) int64 {
-	switch {
-	case g.Permits > 0 || kept > a.InUse:
-		return LeaseLife + r.Limits[0].Period.Microseconds()
-	case kept > 0:
-		return max(LeaseLife, int64(a.Holding*1e6))
+// life returns the microseconds after which nobody can hold what the agent has: a
+// permit may change hands there until the lease ends. Those in use may be held for
+// longer than the rule says now.
+func (o *Holder) life(r *Rule, a *Ask) int64 {
+	if o.Permits == 0 {
+		return LeaseLife
 	}
-	return LeaseLife
+	return LeaseLife + max(r.Limits[0].Period.Microseconds(), int64(a.Holding*1e6))
 }
