@@ -19,7 +19,7 @@ func (l *Limiter) AcquireAll(now time.Duration, calls []Call, to AllReplier, ref
 		if _, _, err := l.policy(&c); err != nil {
 			return false, nil, false, err
 		}
-		c.Policy, c.Key = clone(c.Policy), clone(c.Key)
+		c.Policy, c.Key, c.App = clone(c.Policy), clone(c.Key), clone(c.App)
 		a.calls = append(a.calls, c)
 	}
 	if a.run(now, 0) {

@@ -130,6 +130,8 @@ func (l *Limiter) Acquire(now time.Duration, c *Call, to Replier, ref uint32) (d
 		d = listed(rule, verdict)
 	case c.Cost > rule.MaxCost():
 		l.never(now, p, rule, c.Key, &d)
+	case rule.Algorithm == bucket.Concurrency && l.permits.full():
+		return d, false, errTooManyHeld
 	default:
 		asks := &call{policy: p, app: app, caller: c.Caller, cost: c.Cost, to: to, ref: ref}
 		asks.paced = rule.Algorithm == bucket.LeakyBucket && c.Wait > 0

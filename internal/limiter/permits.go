@@ -4,6 +4,7 @@ package limiter
 
 import (
 	"container/heap"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -14,6 +15,11 @@ import (
 // mourning is how long the permits of a process outlive its last connection: time
 // to open another.
 const mourning = time.Second
+
+// maxHeld bounds the permits held on a host, and the memory they take.
+const maxHeld = 1_000_000
+
+var errTooManyHeld = &Error{Overloaded, fmt.Sprintf("%d permits are held on this host", maxHeld)}
 
 // permits is all permits that are held on this host.
 //
@@ -193,6 +199,9 @@ func (p *permits) due(now time.Duration) (ended []*permit, next time.Duration) {
 	}
 	return ended, 0
 }
+
+// full reports that no more can be held.
+func (p *permits) full() bool { return p.count() >= maxHeld }
 
 // count returns how many permits are held.
 func (p *permits) count() int {
