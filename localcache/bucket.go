@@ -90,7 +90,7 @@ func (b *Bucket) Adopt(rule *bucket.Rule) {
 	b.forgetDenial()
 	b.known = 0
 	switch {
-	case had.Algorithm != rule.Algorithm: // another bucket: nothing carries over
+	case had.Algorithm != rule.Algorithm && !(had.Algorithm.Bursts() && rule.Algorithm.Bursts()): // another bucket
 		b.drop(b.permits)
 		b.lease, b.local = lease{asks: b.asks + 1}, nil
 		b.held.forget()

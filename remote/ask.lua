@@ -19,7 +19,7 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local at, born, demand, hosts, granted = now, 0, 0, 0, 0
 local borrow, paced, patience, pace, delay, life = 0, 0, 0, 0, 0, LIFE / 1e6
-local bare = keep == 0 and give == 0
+local bare, flows = keep == 0 and give == 0, true -- flows: permits come back by themselves
 
 --- estimate
 local w = 1 / (1 + (now - at) / 1e6 / 0.5 / 256)
@@ -69,5 +69,5 @@ if not short and paced == 0 then
   extra = max(0, min(max(extra, queued - served), free - served))
 end
 local permits = served + extra
-local scarce = short or permits < queued or level / wanted < interval
+local scarce = short or permits < queued or flows and level / wanted < interval
 granted = granted + permits

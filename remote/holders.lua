@@ -3,7 +3,7 @@
 --> ask
 local KIND = 4
 local agent, seq, in_use, holding = unpack('<dddd', arg, p)
-bare = keep == in_use and give == 0
+bare, flows, fill = keep == in_use and give == 0, false, 0.5
 local raw = redis.call('GET', KEYS[1])
 local all, own, others, found = {}, nil, 0, 0
 
@@ -54,10 +54,11 @@ else
   reply = pack('<ddddddddddd', 0, 0, born, 0, 3 + (others >= 1 and 4 or 0), 0, 0, hosts, granted, life, 0)
 end
 
-local state, longest = pack('<BI4ddddd', KIND, found, now, born, demand, hosts, granted), LIFE + period[1]
+local state, longest = {pack('<BI4ddddd', KIND, found, now, born, demand, hosts, granted)}, LIFE + period[1]
 for i = 1, found do
-  state = state .. pack('<dddd', all[i][1], all[i][2], all[i][3], all[i][4])
-  longest = max(longest, all[i][4] - now)
+  local h = all[i]
+  state[i + 1] = pack('<dddd', h[1], h[2], h[3], h[4])
+  longest = max(longest, h[4] - now)
 end
-redis.call('SET', KEYS[1], state, 'PX', string.format('%.0f', longest / 1000 + 5000))
+redis.call('SET', KEYS[1], table.concat(state), 'PX', string.format('%.0f', longest / 1000 + 5000))
 return reply .. pack('<dddd', count[1] - others - own[3], max(1, need), 0, 0)

@@ -95,7 +95,8 @@ for i = 1, n do level_of[i] = level_of[i] - permits end
 local full = 0 -- forgotten once it would be full anyway and nothing is outstanding
 for i = 1, n do
   local f = (burst[i] - level_of[i]) * period[i] / count[i]
-  if how ~= EVENLY then f = f + period[i] end
+  if how == AT_ONCE then f = f + period[i] end
+  if how >= WINDOWED then f = tick[i] + period[i] - now end
   full = max(full, f)
   state = state .. pack('<ddd', level_of[i], tick[i], burst[i])
   reply = reply .. pack('<dd', level_of[i], tick[i] - now)

@@ -77,12 +77,12 @@ for i = 1, had do
   local size, list, total = 0, {}, 0
   if well and #raw > q then size, q = unpack('<H', raw, q) else well = false end
   well = well and #raw >= q - 1 + 12 * size
+  local flat = well and {unpack('<' .. string.rep('dI4', size), raw, q)} or {}
   for j = 1, well and size or 0 do
-    local t, m
-    t, m, q = unpack('<dI4', raw, q)
-    list[j] = {t, m}
-    total = total + m
+    list[j] = {flat[2 * j - 1], flat[2 * j]}
+    total = total + flat[2 * j]
   end
+  q = flat[2 * size + 1] or q
   marks[i], sum[i] = list, total
 end
 well = well and #raw == q - 1
@@ -146,8 +146,9 @@ for i = 1, n do
   end
   if #list > 0 then full = max(full, list[#list][1] + period[i] + part[i] - now) end
   longest = max(longest, period[i] + part[i])
-  state = state .. pack('<H', #list)
-  for j = 1, #list do state = state .. pack('<dI4', list[j][1], list[j][2]) end
+  local packed = {state, pack('<H', #list)}
+  for j = 1, #list do packed[j + 2] = pack('<dI4', list[j][1], list[j][2]) end
+  state = table.concat(packed)
 end
 redis.call('SET', KEYS[1], state, 'PX', string.format('%.0f', (longest + LIFE) / 1000 + 5000))
 reply = reply .. pack('<dddd', left, want, soon, full)

@@ -248,7 +248,7 @@ func (s *State) share(r *Rule, a *Ask, level float64, kept int64, g *Grant) int6
 		extra = max(0, min(max(extra, float64(a.Queued)-served), free-served))
 	}
 	g.Permits = int64(served + extra)
-	g.Scarce = short || g.Permits < a.Queued || level/demand < g.Interval
+	g.Scarce = short || g.Permits < a.Queued || r.Algorithm != Concurrency && level/demand < g.Interval
 	s.Granted += float64(g.Permits)
 	g.Hosts, g.Granted = s.Hosts, s.Granted
 	return int64(served)
@@ -309,7 +309,9 @@ func (s *State) record(now int64, g *Grant, permits int64) {
 func (r *Rule) Lack(cost int64) int64 { return max(0, cost-r.Borrow) }
 
 // Covers reports whether so many free permits are enough for a call of cost.
-func (r *Rule) Covers(free float64, cost int64) bool { return free+slack >= float64(r.Lack(cost)) }
+func (r *Rule) Covers(free float64, cost int64) bool {
+	return cost == 0 || free+slack >= float64(r.Lack(cost))
+}
 
 // Pace returns the seconds between two permits that leave a bucket evenly.
 func (r *Rule) Pace() float64 {
@@ -320,8 +322,12 @@ func (r *Rule) Pace() float64 {
 	return pace
 }
 
-// FillTime returns the seconds in which the fastest limit of the rule fills: B/r.
+// FillTime returns the seconds in which the fastest limit of the rule fills: B/r. Of
+// a Concurrency rule nobody knows it.
 func (r *Rule) FillTime() float64 {
+	if r.Algorithm == Concurrency {
+		return 0.5
+	}
 	fill := math.Inf(1)
 	for _, l := range r.Limits[:r.N] {
 		fill = min(fill, float64(l.Burst)*float64(l.Period.Microseconds())/(float64(l.Count)*1e6))
