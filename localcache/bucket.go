@@ -198,8 +198,9 @@ func (b *Bucket) Covers(now time.Duration, cost int64) bool {
 
 // Busy reports that calls of this cost come so fast for so little that one more
 // is denied rather than held: the next ask goes in the background.
-func (b *Bucket) Busy(cost int64) bool {
-	return b.scarce && cost >= b.denied && float64(b.demand.rate)*b.interval >= 1 &&
+func (b *Bucket) Busy(now time.Duration, cost int64) bool {
+	refilled := now >= b.NextAsk+seconds(b.interval) && b.Covers(now, cost)
+	return b.scarce && !refilled && cost >= b.denied && float64(b.demand.rate)*b.interval >= 1 &&
 		!b.Rule.Direct() && b.Rule.FillTime() >= busyFill
 }
 
@@ -221,7 +222,7 @@ func (b *Bucket) Remaining(now time.Duration) (int64, time.Duration) {
 		return min(b.permits, capacity), 0
 	}
 	left := b.permits + b.outlook.Left(b.Rule, now.Microseconds())
-	full := b.outlook.FullIn(b.Rule, now.Microseconds())
+	full := b.outlook.FullIn(b.Rule, now.Microseconds(), b.permits)
 	return min(left, capacity), time.Duration(full) * time.Microsecond
 }
 
@@ -350,10 +351,10 @@ func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.
 		b.shard.counts.Expired += uint64(returned)
 		b.recorded, returned = g.Permits-g.Direct, 0
 	}
+	b.permits += g.Permits
 	if b.concurrent() {
 		b.heard(a, g)
 	}
-	b.permits += g.Permits
 	b.epoch, b.slot, b.end = g.Epoch, g.Slot, sent+min(leaseLife, seconds(g.Life))
 	b.remember(sent, g)
 	b.share.granted(now, float64(g.Permits-returned), g.Granted)

@@ -73,7 +73,7 @@ func (b *Bucket) tell(now time.Duration, a *bucket.Ask) {
 	h.told = -1
 }
 
-// heard takes in the answer to a, before its permits are counted.
+// heard takes in the answer to a. What was released meanwhile is there for others.
 func (b *Bucket) heard(a *bucket.Ask, g *bucket.Grant) {
 	b.recorded = 0
 	kept := a.Keep
@@ -82,6 +82,7 @@ func (b *Bucket) heard(a *bucket.Ask, g *bucket.Grant) {
 		kept = 0
 	}
 	b.held.told = kept + g.Permits
+	b.permits = max(0, b.held.told-b.held.inUse)
 }
 
 // forget makes every permit void.

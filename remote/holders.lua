@@ -44,6 +44,7 @@ end
 local reply
 if own[2] < seq then
   local level = count[1] - others - kept
+  if level < 0 then life = 0 end
   --> grant
   local ends = LIFE
   if kept + permits > 0 then ends = LIFE + max(period[1], floor(holding * 1e6)) end

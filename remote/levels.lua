@@ -43,9 +43,10 @@ for i = 1, n do
     end
   elseif how == AT_ONCE then
     local ticks = floor(since_tick / period[i])
-    tick[i] = l < burst[i] and tick[i] + ticks * period[i] or now
+    local filled = min(burst[i] - out, l + ticks * count[i])
+    tick[i] = filled < burst[i] and tick[i] + ticks * period[i] or now
     if l < burst[i] - out then
-      level_of[i] = min(burst[i] - out, l + ticks * count[i])
+      level_of[i] = filled
     end
   elseif how == WINDOWED then
     local start = now - now % period[i]
@@ -80,7 +81,7 @@ end
 if paced == 1 then
   local full = 0
   for i = 1, n do
-    local lacks = burst[i] - out - level_of[i]
+    local lacks = burst[i] - (out + keep) - level_of[i]
     if lacks > SLACK then
       full = max(full, ceil(min(lacks * period[i] / count[i], 1e17)) - (now - tick[i]))
     end

@@ -56,7 +56,11 @@ func (h *Holders) Apply(r *Rule, now int64, a *Ask) Grant {
 	s.estimate(now, a)
 	g := Grant{Epoch: h.Epoch, Void: void, Life: LeaseLife / 1e6}
 	if own := h.own(a); own.Seq < a.Seq {
-		s.share(r, a, float64(r.Limits[0].Count-h.others(a)-kept), kept, &g)
+		free := r.Limits[0].Count - h.others(a) - kept
+		if free < 0 { // since an outage: what is released must not be handed out again
+			g.Life = 0
+		}
+		s.share(r, a, float64(free), kept, &g)
 		own.Seq, own.Permits = a.Seq, kept+g.Permits
 		own.End = now + own.life(r, a)
 	} else {

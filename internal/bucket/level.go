@@ -98,7 +98,7 @@ func (l *Level) Refill(r Rate, now int64, ceiling float64) (ended bool) {
 	if r.refill == atOnce {
 		ticks := (now - l.At) / r.Period
 		add = float64(ticks) * r.Count
-		if l.Permits < r.Cap {
+		if min(ceiling, l.Permits+add) < r.Cap {
 			at = l.At + ticks*r.Period
 		}
 	}

@@ -7,8 +7,7 @@ import "math"
 
 // Outlook is a bucket as it was at a time, with its future if nobody uses it. Of a
 // rule with Levels it is exact for every cost. Of others it says how many permits
-// are Free, when Want of them are, and when all are; between these it is a guess
-// that is not too late. Of a Concurrency rule only Free is known: nobody can tell
+// are Free, when Want of them are, and when all are; between these it is a guess. Of a Concurrency rule only Free is known: nobody can tell
 // when a holder gives up its permit.
 type Outlook struct {
 	Levels Levels
@@ -101,10 +100,10 @@ func (o *Outlook) Left(r *Rule, now int64) int64 {
 }
 
 // FullIn returns the microseconds from now until all permits are free.
-func (o *Outlook) FullIn(r *Rule, now int64) int64 {
+func (o *Outlook) FullIn(r *Rule, now, out int64) int64 {
 	if r.Levelled() {
 		o.refill(r, now)
-		return o.Levels.full(r, 1, now, 0)
+		return o.Levels.full(r, 1, now, out)
 	}
 	return max(0, o.Full-now)
 }

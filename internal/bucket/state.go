@@ -216,7 +216,7 @@ func (s *State) grant(r *Rule, now int64, a *Ask, void bool) Grant {
 		g.Life = float64(s.Gauge.levels.life(r, now)) / 1e6
 	}
 	if a.Paced {
-		g.Delay = float64(s.Gauge.Full(r, 1, now, s.Outstanding)) / 1e6
+		g.Delay = float64(s.Gauge.Full(r, 1, now, s.Outstanding+kept)) / 1e6
 	}
 	served := s.share(r, a, level, kept, &g)
 	if a.bare() || a.Paced {

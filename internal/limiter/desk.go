@@ -41,7 +41,7 @@ func (d *desk) covers(cost int64) bool {
 	if d.local() {
 		return d.b.LocalCovers(d.now, cost, d.share)
 	}
-	return d.b.Covers(d.now, cost)
+	return d.b.Covers(d.now-d.ago, cost)
 }
 
 // wait returns how long until a call of cost could be allowed behind others that

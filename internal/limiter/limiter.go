@@ -179,7 +179,7 @@ func (l *Limiter) fromMemory(now time.Duration, b *localcache.Bucket, c *call, w
 	case c.policy.Exact:
 	case b.Denied(now, c.cost):
 		return l.park(&memory, c, wait, d)
-	case wait == 0 && b.Busy(c.cost):
+	case wait == 0 && b.Busy(now, c.cost):
 		if !b.Asking {
 			l.ask(now, b, localcache.Want{Hint: c.cost, Lease: true})
 		}
@@ -292,7 +292,10 @@ func (l *Limiter) never(now time.Duration, p *policy.Policy, rule *bucket.Rule, 
 	d.Limit, d.Remaining, d.Source = rule.Capacity(), rule.Capacity(), look.source
 	if look.b = s.Peek(p.ID, key); look.b != nil {
 		look.b.Adopt(rule)
-		look.now = now
+		if look.now = now; l.redis != nil && !l.reachable(now, look.b) {
+			look = l.localDesk(now, look.b, p)
+		}
+		d.Source = look.source
 		look.look(0, true, d)
 	}
 	d.Allowed, d.RetryAfter = false, Never

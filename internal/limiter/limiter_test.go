@@ -20,16 +20,19 @@ type rig struct {
 	l         *Limiter
 	now       time.Duration
 	states    map[string]*bucket.State
-	delay     time.Duration // from ask to answer
-	fail      error         // what asks come to
-	away      bool          // the authority cannot be reached
+	holders   map[string]*bucket.Holders // of concurrency limits
+	delay     time.Duration              // from ask to answer
+	fail      error                      // what asks come to
+	away      bool                       // the authority cannot be reached
 	flying    []*flight
 	asked     []bucket.Ask
 	decisions map[uint32]Decision
+	when      map[uint32]time.Duration // they came
 	errors    map[uint32]*Error
 	all       map[uint32][]Decision
 	allowed   map[uint32]bool
 	gone      bool
+	arrivals  [][]uint32 // calls that came together
 	ref       uint32
 }
 
@@ -57,7 +60,7 @@ policies:
 func newRig(t *testing.T, standalone bool) *rig {
 	t.Helper()
 	r := &rig{t: t, now: time.Hour, delay: time.Millisecond, states: map[string]*bucket.State{},
-		decisions: map[uint32]Decision{}, errors: map[uint32]*Error{}, all: map[uint32][]Decision{}, allowed: map[uint32]bool{}}
+		holders: map[string]*bucket.Holders{}, decisions: map[uint32]Decision{}, when: map[uint32]time.Duration{}, errors: map[uint32]*Error{}, all: map[uint32][]Decision{}, allowed: map[uint32]bool{}}
 	o := Options{Clock: func() time.Duration { return r.now }, Jitter: func() float64 { return 0.5 }}
 	if !standalone {
 		o.Redis = r
@@ -86,7 +89,7 @@ func (r *rig) Decided(ref uint32, d Decision, err *Error) {
 	if _, twice := r.decisions[ref]; twice {
 		r.t.Errorf("call %d was answered twice", ref)
 	}
-	r.decisions[ref], r.errors[ref] = d, err
+	r.decisions[ref], r.errors[ref], r.when[ref] = d, err, r.now
 }
 
 func (r *rig) AllDecided(ref uint32, allowed bool, ds []Decision, err *Error) {
@@ -118,6 +121,13 @@ func (r *rig) answer(q *bucket.Question) {
 		return
 	}
 	name := q.Policy + ":" + q.Key
+	if q.Rule.Algorithm == bucket.Concurrency {
+		if r.holders[name] == nil {
+			r.holders[name] = &bucket.Holders{}
+		}
+		q.Answer(q, r.holders[name].Apply(q.Rule, r.now.Microseconds(), &q.Ask), nil)
+		return
+	}
 	if r.states[name] == nil {
 		r.states[name] = &bucket.State{}
 	}

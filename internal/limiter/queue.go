@@ -264,7 +264,7 @@ func (l *Limiter) serveCall(d *desk, c *call, last bool, ahead *int64, out *repl
 		return c.asked && l.serveTurn(d, c, out)
 	case *ahead == 0 && d.take(c.cost):
 		l.allow(d, c, out.add(c, Decision{}, nil))
-	case !last && !c.parked:
+	case !c.parked && (!last || !c.asked && d.covers(c.cost)):
 		return false
 	default:
 		return l.hold(d, c, ahead, out)

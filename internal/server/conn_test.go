@@ -198,7 +198,7 @@ func TestPendingOutOfOrder(t *testing.T) {
 	waiting := f.take()
 	want := []string{
 		"[1 8 [5 gone] <nil>]", "[1 7 [5 gone] <nil>]",
-		"[1 6 <nil> [0 100 0 -1 1]]", "[1 5 <nil> [1 100 0 0 1]]",
+		"[1 6 <nil> [0 100 0 -1 1]]", "[1 5 <nil> [1 100 0 1 1]]",
 		"[1 4 <nil> [false [[false 100 0 1000 250 2 0] [false 100 0 1000 250 2 0]]]]",
 		"[1 3 <nil> true]", "[1 2 <nil> [false 100 0 1000 250 2 0]]", "[1 1 <nil> [false 100 0 1000 250 2 0]]",
 	}

@@ -50,7 +50,7 @@ func TestAnswers(t *testing.T) {
 		{"all, one denied", "<nil> [false [[true 100 99 1000 0 0 0] [false 100 0 1000 250 2 0]]]", request(7, "acquire_all", list{list{"a", "k"}, list{"b", "denied"}})},
 		{"all refused", "[6 told so] <nil>", request(7, "acquire_all", list{list{"a", "kind 4"}})},
 		{"throttle", "<nil> [0 100 99 -1 1]", request(7, "throttle", "k", 15, 30, 60)},
-		{"throttle denied", "<nil> [1 100 0 0 1]", request(7, "throttle", "denied", 15, 30, 60)},
+		{"throttle denied", "<nil> [1 100 0 1 1]", request(7, "throttle", "denied", 15, 30, 60)},
 		{"throttle never", "<nil> [1 5 0 -1 0]", request(7, "throttle", "never", 15, 30, 60, 17)},
 		{"throttle looks", "<nil> [0 100 0 -1 1]", request(7, "throttle", "denied", 15, 30, 60, 0)},
 		{"throttle refused", "[8 told so] <nil>", request(7, "throttle", "kind 6", 15, 30, 60)},

@@ -59,15 +59,20 @@ func cellCall(t *protocol.ThrottleCall) limiter.Call {
 }
 
 // cellReply is [limited, limit, remaining, retry_after_s, reset_after_s].
-// Seconds are cut off, not rounded up: redis-cell does so, and its callers know.
+// Seconds are rounded up, a begun millisecond not counting: as redis-cell has it
+// since 0.3.1.
 func cellReply(d *limiter.Decision) [5]int64 {
-	r := [5]int64{0, d.Limit, d.Remaining, -1, int64(max(d.ResetAfter, 0) / time.Second)}
+	r := [5]int64{0, d.Limit, d.Remaining, -1, cellSeconds(d.ResetAfter)}
 	if d.Allowed {
 		return r
 	}
 	r[0] = 1
 	if d.RetryAfter != limiter.Never {
-		r[3] = int64(d.RetryAfter / time.Second)
+		r[3] = cellSeconds(d.RetryAfter)
 	}
 	return r
+}
+
+func cellSeconds(d time.Duration) int64 {
+	return int64((d.Truncate(time.Millisecond) + time.Second - time.Millisecond) / time.Second)
 }
