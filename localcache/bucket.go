@@ -232,8 +232,11 @@ func (b *Bucket) Wait(now time.Duration, ahead, cost int64) time.Duration {
 	if b.known == 0 {
 		return 0
 	}
-	wait := b.outlook.Wait(b.Rule, now.Microseconds(), float64(ahead)+b.lack(cost))
-	return max(time.Duration(wait)*time.Microsecond, b.NextAsk-now, time.Millisecond)
+	wait := time.Duration(b.outlook.Wait(b.Rule, now.Microseconds(), float64(ahead)+b.lack(cost))) * time.Microsecond
+	if b.others { // what they do not use comes back by then
+		wait = min(wait, b.known+leaseLife-now)
+	}
+	return max(wait, b.NextAsk-now, time.Millisecond)
 }
 
 // Refund takes permits back from a caller: they go to the authority with the next

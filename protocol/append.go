@@ -77,12 +77,12 @@ func AppendAcquire(dst []byte, id uint32, c *Call, o *Options) []byte {
 	return AppendCall(dst, id, Acquire, c, o)
 }
 
-// AppendCall appends a request for acquire, peek, refund or reset. o may be nil,
-// and is of use to acquire only.
+// AppendCall appends a request for acquire, peek, refund or reset. o may be nil; a
+// wait is of use to acquire only.
 func AppendCall(dst []byte, id uint32, m Method, c *Call, o *Options) []byte {
 	dst = appendRequest(dst, id, m.String())
 	switch {
-	case m == Reset:
+	case m == Reset && o.empty():
 		return appendTarget(append(dst, 0x92), c)
 	case o.empty():
 		return appendCost(append(dst, 0x93), c)

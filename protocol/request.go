@@ -80,14 +80,15 @@ func (r *Request) trim(p reader) {
 	}
 }
 
-// Call reads the parameters of acquire, peek, refund and reset: [limit, key,
-// cost=1, opts={}], of which reset has but the first two. Options are read when o
-// is not nil. c and o are good only when there is no error.
+// Call reads the parameters of acquire, peek, refund, reset and explain: [limit, key,
+// cost=1, opts={}]. Those of reset and explain have no cost: what stands in its place
+// is skipped. Options are read when o is not nil. c and o are good only when there is
+// no error.
 func (r *Request) Call(c *Call, o *Options) *Error {
 	p := reader{r.Params}
 	n, least := r.Len, int64(1)
 	switch r.Method {
-	case Reset:
+	case Reset, Explain:
 		n = min(n, 2)
 	case Peek:
 		least = 0
@@ -97,7 +98,10 @@ func (r *Request) Call(c *Call, o *Options) *Error {
 	}
 	if o != nil {
 		*o = Options{}
-		if n > 3 {
+		if r.Len > 3 {
+			if n == 2 && !p.skip(1) {
+				return cutOff("cost")
+			}
 			return p.options(o)
 		}
 	}

@@ -64,10 +64,10 @@ local horizon = min(0.5, max(interval, (level - served) / (8 * wanted)))
 local extra = 0
 if not short and paced == 0 then
   if lease == 1 then
-    extra = floor(min(floor(rate * min(horizon + lead, life)) - kept, seen))
+    extra = floor(min(floor(rate * min(horizon + lead, life)) - spare, seen))
   end
   extra = max(0, min(max(extra, queued - served), free - served))
 end
 local permits = served + extra
-local scarce = short or permits < queued or flows and level / wanted < interval
+local scarce = short or permits < queued or flows and level / wanted < interval and permits >= free
 granted = granted + permits

@@ -45,6 +45,7 @@ local reply
 if own[2] < seq then
   local level = count[1] - others - kept
   if level < 0 then life = 0 end
+  local spare = max(0, kept - in_use)
   --> grant
   local ends = LIFE
   if kept + permits > 0 then ends = LIFE + max(period[1], floor(holding * 1e6)) end

@@ -81,6 +81,7 @@ end
 -- grant
 if void then keep = 0 end
 local kept, level = keep, 0
+local spare = kept
 --> prospects
 --> grant
 local direct = 0

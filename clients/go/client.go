@@ -195,15 +195,15 @@ func (c *Client) call(ctx context.Context, m protocol.Method, l Limit, key strin
 	return c.do(ctx, &s, encode, decode)
 }
 
-// encoder writes a call about one key. Only acquire has options.
+// encoder writes a call about one key. Only acquire waits.
 func (s *settings) encoder(m protocol.Method, l Limit, key string) (encoder, error) {
 	call, err := l.call(key, s.cost)
 	if err != nil {
 		return nil, err
 	}
-	var o *protocol.Options
-	if m == protocol.Acquire {
-		o = s.options()
+	o := s.options()
+	if m != protocol.Acquire {
+		o.WaitMS = 0
 	}
 	return func(dst []byte, id uint32) []byte { return protocol.AppendCall(dst, id, m, &call, o) }, nil
 }

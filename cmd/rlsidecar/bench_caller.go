@@ -123,13 +123,13 @@ func (c *caller) flush() error {
 // the time of it, fails; free is told whose the replies are.
 func (c *caller) read(free func(id uint32), then func(now int64) error) error {
 	var failure error
-	err := server.ReadAll(c.nc, func() []byte { return c.in[c.filled:] }, func(n int) bool {
+	err := server.ReadAll(c.nc, func() []byte { return c.in[c.filled:] }, func(n int) (done, silent bool) {
 		c.filled += n
 		now := c.now()
 		if failure = c.replies(now, free); failure == nil {
 			failure = then(now)
 		}
-		return failure == nil
+		return failure != nil, false
 	})
 	switch failure {
 	case nil:

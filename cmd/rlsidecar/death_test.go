@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,7 +24,22 @@ const (
 // are one, or two that share a Redis.
 type deathbed struct{ holders, others string }
 
+var deaths = map[string]func(*testing.T, deathbed, string){
+	"killed":                   killed,
+	"killed with many":         killedWithMany,
+	"closes one of two":        closesOneOfTwo,
+	"comes back":               comesBack,
+	"lends its connection":     lendsItsConnection,
+	"stands still":             standsStill,
+	"released by another":      releasedByAnother,
+	"killed while it waits":    killedWhileItWaits,
+	"leaves while it waits":    leavesWhileItWaits,
+	"leaves two it waited for": leavesTwoItWaitedFor,
+	"leaves as they come":      leavesAsTheyCome,
+}
+
 func TestPermitsEndWithTheirHolder(t *testing.T) {
+	t.Parallel()
 	const policies = "policies:\n  one: {limit: 1, algorithm: concurrency, max_hold: 1h}\n  many: {limit: 20, algorithm: concurrency, max_hold: 1h}\n"
 	standalone := startProcess(t, policies)
 	shared := fmt.Sprintf("redis: {url: %q, timeout: 1s}\n", redistest.Start(t).URL()) + policies
@@ -31,27 +47,10 @@ func TestPermitsEndWithTheirHolder(t *testing.T) {
 		"standalone": {standalone, standalone},
 		"two hosts":  {startProcess(t, shared), startProcess(t, shared)},
 	}
-	t.Run("holders", func(t *testing.T) {
-		for where, d := range worlds {
-			for what, test := range map[string]func(*testing.T, deathbed, string){
-				"killed":                     killed,
-				"killed with many":           killedWithMany,
-				"closes one of two":          closesOneOfTwo,
-				"comes back":                 comesBack,
-				"lends its connection":       lendsItsConnection,
-				"stands still":               standsStill,
-				"released by another":        releasedByAnother,
-				"killed while it waits":      killedWhileItWaits,
-				"leaves while it waits":      leavesWhileItWaits,
-				"leaves two it waited for":   leavesTwoItWaitedFor,
-				"leaves what it had by then": leavesWhatItHadByThen,
-			} {
-				t.Run(where+"/"+what, func(t *testing.T) {
-					t.Parallel()
-					test(t, d, what)
-				})
-			}
-		}
+	atOnce(t, worlds, func(t *testing.T, _ string, d deathbed) {
+		atOnce(t, deaths, func(t *testing.T, what string, test func(*testing.T, deathbed, string)) {
+			test(t, d, strings.ReplaceAll(what, " ", "-"))
+		})
 	})
 	for where, d := range worlds {
 		for _, socket := range []string{d.holders, d.others} {
@@ -88,12 +87,19 @@ func wantFree(t *testing.T, d deathbed, policy, key string, since time.Time, not
 	got, err := w.acquire(policy, key, 4*soon)
 	took := time.Since(since)
 	if !got.Allowed || err != nil || took > soon {
-		t.Errorf("the permit did not come within %v: %+v, %v after %v", soon, got, err, took)
+		t.Errorf("the permit did not come within %v: %+v, %v after %v\n%s\n%s", soon, got, err, took,
+			explained(d.holders, policy, key), explained(d.others, policy, key))
 	}
 	if took < notBefore {
 		t.Errorf("the permit came after %v, %v is the least", took, notBefore)
 	}
 	wantRelease(t, d.others, got.Permit, true)
+}
+
+// explained is what an agent tells of a bucket.
+func explained(socket, policy, key string) string {
+	_, out, errs := run("explain", "--socket", socket, policy, key)
+	return out + errs
 }
 
 // wantRelease releases over a new connection of this process.
@@ -129,19 +135,13 @@ func killedWithMany(t *testing.T, d deathbed, key string) {
 	h.kill()
 	wantFree(t, d, "many", key, since, time.Second)
 	w := open(t, d.others)
-	eventually(t, "all are free", soon, func() bool {
-		got, err := w.acquire("many", key, 0)
-		return got.Allowed && got.Remaining == 19-int64(drain(t, w, key, got.Permit)) && err == nil
-	})
-}
-
-// drain releases a permit that was taken only to look, and returns 0.
-func drain(t *testing.T, w *wire, _ string, permit uint64) int {
-	t.Helper()
-	if _, err := w.release(permit); err != nil {
-		t.Fatal(err)
+	for n := 1; n <= 20; n++ {
+		got, err := w.acquire("many", key, soon)
+		if !got.Allowed || err != nil {
+			t.Fatalf("permit %d is not to be had again: %+v, %v", n, got, err)
+		}
+		defer w.release(got.Permit)
 	}
-	return 0
 }
 
 func closesOneOfTwo(t *testing.T, d deathbed, key string) {
@@ -253,7 +253,7 @@ func leavesTwoItWaitedFor(t *testing.T, d deathbed, key string) {
 	eventually(t, "the first permit is taken", soon, func() bool {
 		got, err := w.acquire("one", key+"/first", 0)
 		if got.Allowed {
-			drain(t, w, key, got.Permit)
+			_, err = w.release(got.Permit)
 		}
 		return !got.Allowed && err == nil
 	})
@@ -264,24 +264,54 @@ func leavesTwoItWaitedFor(t *testing.T, d deathbed, key string) {
 	wantFree(t, d, "one", key+"/second", time.Now(), 0)
 }
 
-// leavesWhatItHadByThen gives up waiting at about the moment the permit comes, over
-// and over: whoever wins, the permit is not lost.
-func leavesWhatItHadByThen(t *testing.T, d deathbed, key string) {
-	h := startHolder(t, d.holders)
-	for i := range 20 {
-		w := open(t, d.holders)
-		held, err := w.acquire("one", key, soon)
-		if !held.Allowed || err != nil {
-			t.Fatalf("round %d: %+v, %v", i, held, err)
+// leavesAsTheyCome closes its only connection while the permits that it waits for
+// come: whether it got them, or the next in the queue, none is lost.
+func leavesAsTheyCome(t *testing.T, d deathbed, key string) {
+	const keys = 50
+	h, w := startHolder(t, d.holders), open(t, d.holders)
+	key += "/%d"
+	var permits [keys]uint64
+	for i := range permits {
+		held, err := w.acquire("one", fmt.Sprintf(key, i), 0)
+		if permits[i] = held.Permit; !held.Allowed || err != nil {
+			t.Fatal(held, err)
 		}
-		h.ok("dial")
-		h.ok("wait", "one", key)
-		if err := w.send("release", held.Permit); err != nil {
-			t.Fatal(err)
-		}
-		h.ok("close")
-		w.Close()
+		h.ok("wait", "one", fmt.Sprintf(key, i))
 	}
-	h.kill()
-	wantFree(t, d, "one", key, time.Now(), 0)
+	left := make(chan string)
+	go func() { left <- h.do("close") }()
+	for _, permit := range permits {
+		if held, err := w.release(permit); !held || err != nil {
+			t.Fatal(held, err)
+		}
+	}
+	if got := <-left; got != "ok" {
+		t.Fatal(got)
+	}
+	since := time.Now()
+	for i := range permits {
+		wantFree(t, d, "one", fmt.Sprintf(key, i), since, 0)
+	}
+}
+
+// TestReleaseInAnOutageReachesRedis: Redis is away when a permit is released, and learns of it when
+// it is back, not when the longest hold ends.
+func TestReleaseInAnOutageReachesRedis(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	proxy := redistest.StartProxy(t, redis.Addr)
+	const yaml = "redis: {url: %q, timeout: 200ms}\npolicies:\n  one: {limit: 1, algorithm: concurrency, max_hold: 1h}\n"
+	d := deathbed{startProcess(t, fmt.Sprintf(yaml, "redis://"+proxy.Addr)), startProcess(t, fmt.Sprintf(yaml, redis.URL()))}
+	held, err := open(t, d.holders).acquire("one", "k", 0)
+	if !held.Allowed || err != nil {
+		t.Fatal(held, err)
+	}
+	proxy.BlackHole(true)
+	wantRelease(t, d.holders, held.Permit, true)
+	w := open(t, d.holders)
+	eventually(t, "the outage is noticed", soon, func() bool { return w.info(t, "degraded") == true })
+	proxy.BlackHole(false)
+	proxy.Cut()
+	eventually(t, "the outage has ended", soon, func() bool { return w.info(t, "degraded") == false })
+	wantFree(t, d, "one", "k", time.Now(), 0)
 }

@@ -54,7 +54,7 @@ func (h *holding) do(words []string) string {
 		h.conns = append(h.conns, w)
 		return said("ok", err)
 	case "hold": // over the last connection; 0: denied
-		d, err := h.last().acquire(words[1], words[2], 0)
+		d, err := h.last().acquire(words[1], words[2], time.Second)
 		return said(d.Permit, err)
 	case "wait": // for a permit, or for two together
 		return said("ok", h.last().send("acquire", words[1], words[2], 1, waiting(time.Minute)))

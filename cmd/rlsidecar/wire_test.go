@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +44,11 @@ func open(t *testing.T, socket string) *wire {
 func (w *wire) send(method string, params ...any) error {
 	w.id++
 	_, err := w.Write(protocol.AppendRequest(nil, w.id, method, params...))
+	return err
+}
+
+func (w *wire) notify(method string, params ...any) error {
+	_, err := w.Write(protocol.AppendNotification(nil, method, params...))
 	return err
 }
 
@@ -117,6 +123,17 @@ func (w *wire) info(t *testing.T, path ...string) any {
 		at = at[name].(map[string]any)
 	}
 	return at[path[len(path)-1]]
+}
+
+// atOnce runs tests at the same time, however few processors there are: they mostly
+// wait.
+func atOnce[T any](t *testing.T, cases map[string]T, test func(t *testing.T, name string, c T)) {
+	t.Helper()
+	var all sync.WaitGroup
+	for name, c := range cases {
+		all.Go(func() { t.Run(name, func(t *testing.T) { test(t, name, c) }) })
+	}
+	all.Wait()
 }
 
 // eventually polls until cond holds, and fails the test after so long.

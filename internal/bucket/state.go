@@ -240,7 +240,7 @@ func (s *State) share(r *Rule, a *Ask, level float64, kept int64, g *Grant) int6
 	g.Horizon = min(maxHorizon, max(g.Interval, (level-served)/(spread*demand)))
 	extra := 0.0
 	if a.Lease && !short {
-		extra = math.Floor(min(math.Floor(a.Rate*min(g.Horizon+a.Lead, g.Life))-float64(kept), a.Seen))
+		extra = math.Floor(min(math.Floor(a.Rate*min(g.Horizon+a.Lead, g.Life))-float64(max(0, kept-a.InUse)), a.Seen))
 	}
 	if short || a.Paced {
 		extra = 0
@@ -248,7 +248,8 @@ func (s *State) share(r *Rule, a *Ask, level float64, kept int64, g *Grant) int6
 		extra = max(0, min(max(extra, float64(a.Queued)-served), free-served))
 	}
 	g.Permits = int64(served + extra)
-	g.Scarce = short || g.Permits < a.Queued || r.Algorithm != Concurrency && level/demand < g.Interval
+	ebbs := level/demand < g.Interval && float64(g.Permits) >= free && r.Algorithm != Concurrency
+	g.Scarce = short || g.Permits < a.Queued || ebbs
 	s.Granted += float64(g.Permits)
 	g.Hosts, g.Granted = s.Hosts, s.Granted
 	return int64(served)

@@ -26,9 +26,9 @@ type conn struct {
 	bytes  atomic.Uint64 // read
 	writes outbox        // session.out
 
-	// The peer closed the connection and left no reply unread: then the kernel
+	// The peer closed the connection, and had no reply to read then: else the kernel
 	// would have reset it.
-	allRead bool
+	hungUp bool
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
@@ -46,18 +46,20 @@ func (c *conn) run() {
 	defer c.end()
 	c.peer = PeerOf(c.nc)
 	c.caller = c.d.Connect(c.peer)
-	defer c.d.Disconnect(c.caller)
 	err := ReadAll(c.nc, c.in.room, c.took)
-	c.allRead = err == io.EOF && !c.out.failed.Load() && c.out.quiet()
+	c.hungUp = err == io.EOF
 	c.logRead(err)
 }
 
-// took answers n bytes more; it is false when the connection is to be closed.
-func (c *conn) took(n int) bool {
+// took answers n bytes more; done says that the connection is to be closed, and
+// silent that nothing was written: a write finds out that the peer has gone.
+func (c *conn) took(n int) (done, silent bool) {
 	c.bytes.Add(uint64(n))
 	c.unread.take() // who asks again has read what was said
 	c.in.n += n
-	return c.chunk()
+	sent := c.out.bytes.Load()
+	done = !c.chunk()
+	return done, sent == c.out.bytes.Load()
 }
 
 // chunk answers what has been read; it returns false when the connection is to
@@ -109,11 +111,13 @@ func (c *conn) end() {
 		c.abandon()
 		c.flushReplies(c.d.Now())
 	}
-	c.out.close()
-	if !c.allRead {
+	if quiet := c.out.close(); !quiet || !c.hungUp {
 		for _, permit := range c.unread.take() {
 			c.d.Release(c.d.Now(), permit)
 		}
+	}
+	if c.caller != nil {
+		c.d.Disconnect(c.caller)
 	}
 	c.server.remove(c)
 	c.server.ended.Done()

@@ -149,12 +149,15 @@ func (o *outbox) quiet() bool {
 	return len(o.late) == 0 && !o.flushing
 }
 
-// close is the reader's last act. Late replies from now on are dropped.
-func (o *outbox) close() {
+// close is the reader's last act. Late replies from now on are dropped. It reports
+// whether all until now were written.
+func (o *outbox) close() (written bool) {
 	o.gone.Store(true)
 	o.mu.Lock()
+	written = len(o.late) == 0 && !o.flushing && !o.failed.Load()
 	o.closed = true
 	o.late = nil
 	o.mu.Unlock()
 	o.nc.Close()
+	return written
 }

@@ -154,18 +154,19 @@ class Client:
     def peek(self, limit: str | Limit, key: Key, *, cost: int = 1, timeout: float | None = None) -> Decision:
         """What `acquire` would say, without taking anything. `cost` may be 0."""
         wire, capacity = check_limit(limit)
-        params = (wire, check_key(key), check_cost(cost, least=0))
+        params = (wire, check_key(key), check_cost(cost, least=0), *self._options())
         budget = self._budget(timeout)
         return self._ask("peek", params, budget, _wire.decision, lambda ok: unanswered(ok, cost, capacity))
 
     def refund(self, limit: str | Limit, key: Key, *, cost: int = 1, timeout: float | None = None) -> bool:
         """Give permits back, never above the capacity. False: the agent was not reached."""
-        params = (check_limit(limit)[0], check_key(key), check_cost(cost))
+        params = (check_limit(limit)[0], check_key(key), check_cost(cost), *self._options())
         return self._ask("refund", params, self._budget(timeout), _wire.truth, _not_done)
 
     def reset(self, limit: str | Limit, key: Key, *, timeout: float | None = None) -> bool:
         """Start the bucket afresh, on every host. False: the agent was not reached."""
-        params = (check_limit(limit)[0], check_key(key))
+        options = self._options()
+        params = (check_limit(limit)[0], check_key(key), *((1, *options) if options else ()))
         return self._ask("reset", params, self._budget(timeout), _wire.truth, _not_done)
 
     def throttle(
@@ -219,7 +220,7 @@ class Client:
     def _budget(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else check_timeout(timeout)
 
-    def _options(self, wait: float) -> tuple[dict[str, Any], ...]:
+    def _options(self, wait: float = 0) -> tuple[dict[str, Any], ...]:
         """The options of a call as its last parameter, if it has any."""
         options: dict[str, Any] = {} if self._app is None else {"app": self._app}
         if milliseconds := wait_milliseconds(wait):
