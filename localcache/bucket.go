@@ -279,6 +279,7 @@ type Want struct {
 	Queued, First, Unit int64         // cost of all waiting calls, of the first, their common cost or 0
 	Hint                int64         // cost of a call that was denied rather than queued
 	Lease               bool          // more than they need may be taken
+	Waited              time.Duration // the first of them has
 	Paced               bool          // they wait their turn to leave
 	Patience            time.Duration // of the least patient, when paced
 	Quit                bool          // keep nothing
@@ -316,6 +317,7 @@ func (b *Bucket) Ask(now time.Duration, w Want) bucket.Ask {
 	}
 	b.since(now, &a)
 	if b.concurrent() {
+		a.Waited = w.Waited.Seconds()
 		b.tell(now, &a)
 	}
 	b.arrived, b.refund, b.debit, b.lastAsk, b.Asking, b.Idle = 0, 0, 0, now, true, 0
@@ -359,6 +361,9 @@ func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.
 		b.heard(a, g)
 	}
 	b.epoch, b.slot, b.end = g.Epoch, g.Slot, sent+min(leaseLife, seconds(g.Life))
+	if b.concurrent() { // what was granted serves those who waited for it, whatever its life
+		b.end = max(b.end, now+1)
+	}
 	b.remember(sent, g)
 	b.share.granted(now, float64(g.Permits-returned), g.Granted)
 	b.shard.counts.Granted += uint64(g.Permits)

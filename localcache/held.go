@@ -45,11 +45,17 @@ func (b *Bucket) Release(now time.Duration, h Held) bool {
 	if b.held.inUse -= h.cost; b.held.inUse == 0 {
 		b.held.until = 0
 	}
-	if b.known > 0 && now < b.end && b.permits+b.held.inUse+h.cost <= b.held.told {
-		b.permits += h.cost
+	if b.known == 0 {
+		return true
 	}
-	if b.Idle == 0 && b.known > 0 {
-		b.Idle = now + b.patience()
+	tell := now + b.patience()
+	if now < b.end && b.permits+b.held.inUse+h.cost <= b.held.told {
+		b.permits += h.cost
+	} else { // it is others' turn
+		tell = max(now+time.Microsecond, b.lastAsk+seconds(b.interval))
+	}
+	if b.Idle == 0 || tell < b.Idle {
+		b.Idle = tell
 	}
 	return true
 }

@@ -65,6 +65,7 @@ local extra = 0
 if not short and paced == 0 then
   if lease == 1 then
     extra = floor(min(floor(rate * min(horizon + lead, life)) - spare, seen))
+    if not flows then extra = min(extra, floor((free - served) / 8)) end
   end
   extra = max(0, min(max(extra, queued - served), free - served))
 end

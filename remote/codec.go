@@ -33,7 +33,7 @@ func AppendAsk(dst []byte, r *bucket.Rule, a *bucket.Ask) []byte {
 	case bucket.SlidingLog:
 		return appendDoubles(dst, a.Age)
 	case bucket.Concurrency:
-		return appendDoubles(dst, float64(a.Agent), float64(a.Seq), float64(a.InUse), a.Holding)
+		return appendDoubles(dst, float64(a.Agent), float64(a.Seq), float64(a.InUse), a.Holding, a.Waited)
 	}
 	return appendDoubles(dst, float64(r.Refill()), float64(r.Borrow), bit(a.Paced), a.Patience)
 }

@@ -1,8 +1,9 @@
 -- concurrency: the twin of internal/bucket/holders.go. See script.go for the lines
 -- "--> name".
 --> ask
-local KIND = 4
-local agent, seq, in_use, holding = unpack('<dddd', arg, p)
+local KIND, TURN = 4, 100000
+life = LIFE / 4 / 1e6
+local agent, seq, in_use, holding, waited = unpack('<ddddd', arg, p)
 bare, flows, fill = keep == in_use and give == 0, false, 0.5
 local raw = redis.call('GET', KEYS[1])
 local all, own, others, found = {}, nil, 0, 0
@@ -10,17 +11,17 @@ local all, own, others, found = {}, nil, 0, 0
 if raw then
   local kind, size, q
   if #raw >= 45 then kind, size = unpack('<BI4', raw) end
-  if kind ~= KIND or #raw ~= 45 + 32 * size then
+  if kind ~= KIND or #raw ~= 45 + 56 * size then
     return redis.error_reply('FOREIGN value under ' .. KEYS[1])
   end
   at, born, demand, hosts, granted, q = unpack('<ddddd', raw, 6)
   now = max(now, at)
   for _ = 1, size do
-    local a, s, v, e
-    a, s, v, e, q = unpack('<dddd', raw, q)
+    local a, s, v, e, heard, unmet, from
+    a, s, v, e, heard, unmet, from, q = unpack('<ddddddd', raw, q)
     if e > now and reset == 0 then
       found = found + 1
-      all[found] = {a, s, v, e}
+      all[found] = {a, s, v, e, heard, unmet, from}
     end
   end
 end
@@ -37,19 +38,26 @@ for i = 1, found do
 end
 if not own then
   found = found + 1
-  own = {agent, 0, 0, 0}
+  own = {agent, 0, 0, 0, 0, 0, 0}
   all[found] = own
 end
 
 local reply
 if own[2] < seq then
-  local level = count[1] - others - kept
-  if level < 0 then life = 0 end
+  local before, from = 0, now - floor(waited * 1e6)
+  for i = 1, found do
+    local h = all[i]
+    if h[6] > 0 and h[7] < from and now - h[5] < TURN and h[1] ~= agent then before = before + h[6] end
+  end
+  local level = count[1] - others - kept - before
+  if level < 0 or before > 0 then life = 0 end
   local spare = max(0, kept - in_use)
   --> grant
   local ends = LIFE
   if kept + permits > 0 then ends = LIFE + max(period[1], floor(holding * 1e6)) end
-  own[2], own[3], own[4] = seq, kept + permits, now + ends
+  own[2], own[3], own[4], own[5] = seq, kept + permits, now + ends, now
+  own[6], own[7] = need, from
+  if permits >= need then own[6] = 0 end
   local flags = (void and 1 or 0) + (scarce and 2 or 0) + (others >= 1 and 4 or 0)
   reply = pack('<ddddddddddd', permits, 0, born, 0, flags, horizon, interval, hosts, granted, life, 0)
 else
@@ -59,7 +67,7 @@ end
 local state, longest = {pack('<BI4ddddd', KIND, found, now, born, demand, hosts, granted)}, LIFE + period[1]
 for i = 1, found do
   local h = all[i]
-  state[i + 1] = pack('<dddd', h[1], h[2], h[3], h[4])
+  state[i + 1] = pack('<ddddddd', h[1], h[2], h[3], h[4], h[5], h[6], h[7])
   longest = max(longest, h[4] - now)
 end
 redis.call('SET', KEYS[1], table.concat(state), 'PX', string.format('%.0f', longest / 1000 + 5000))

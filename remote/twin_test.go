@@ -182,6 +182,7 @@ func (w *world) hold(rt *rapid.T, a *bucket.Ask) {
 	a.Agent, a.Seq, a.Recorded = int64(w.agent+1), w.seq, 0
 	a.InUse = rapid.Int64Range(0, a.Keep).Draw(rt, "in use")
 	a.Holding = rapid.Float64Range(0, 100).Draw(rt, "holding")
+	a.Waited = rapid.Float64Range(0, 1).Draw(rt, "waited")
 }
 
 func (w *world) demand(rt *rapid.T, a *bucket.Ask) {

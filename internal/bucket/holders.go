@@ -5,6 +5,11 @@ package bucket
 
 import "slices"
 
+const (
+	holdersLease = LeaseLife / 4 // µs a host may hand out permits before it asks again
+	turnLasts    = 100_000       // µs in which a host that was refused asks again
+)
+
 // Holders is one bucket of a Concurrency rule.
 //
 // The promise: never more than N permits are held at once, over all hosts. A host
@@ -18,6 +23,11 @@ import "slices"
 // as State has them, would leave permits lost for a Period.) Seq makes an ask that
 // arrives behind a later one harmless. Epoch grows with each reset: what a host
 // handed out before is forgotten.
+//
+// Permits that are released on a host go to its own callers first, as long as its
+// lease lives. Where calls of others have waited for longer, that is not for long:
+// what they need is kept for them, and its lease ends at once (Life is 0), so that what its
+// callers release comes back here. So does, after an outage, what is held too many.
 type Holders struct {
 	Known   bool  // somebody has asked
 	At      int64 // µs; time never runs backwards from here
@@ -34,6 +44,9 @@ type Holder struct {
 	Agent, Seq int64
 	Permits    int64
 	End        int64 // µs: forgotten
+	Heard      int64 // µs of its last ask
+	Unmet      int64 // permits that the first of its calls lacks
+	Since      int64 // µs when that call came
 }
 
 // Apply answers a at now, in µs.
@@ -54,15 +67,9 @@ func (h *Holders) Apply(r *Rule, now int64, a *Ask) Grant {
 	h.Epoch = max(h.Epoch, a.Epoch)
 	s := State{N: 1, At: h.At, Demand: h.Demand, Hosts: h.Hosts, Granted: h.Granted}
 	s.estimate(now, a)
-	g := Grant{Epoch: h.Epoch, Void: void, Life: LeaseLife / 1e6}
+	g := Grant{Epoch: h.Epoch, Void: void, Life: holdersLease / 1e6}
 	if own := h.own(a); own.Seq < a.Seq {
-		free := r.Limits[0].Count - h.others(a) - kept
-		if free < 0 { // since an outage: what is released must not be handed out again
-			g.Life = 0
-		}
-		s.share(r, a, float64(free), kept, &g)
-		own.Seq, own.Permits = a.Seq, kept+g.Permits
-		own.End = now + own.life(r, a)
+		h.grant(r, now, a, &s, own, kept, &g)
 	} else {
 		g.Void, g.Scarce = true, true
 	}
@@ -72,6 +79,32 @@ func (h *Holders) Apply(r *Rule, now int64, a *Ask) Grant {
 	g.Outlook.Free = float64(r.Limits[0].Count - h.others(a) - h.own(a).Permits)
 	g.Outlook.Want = float64(max(1, a.Need))
 	return g
+}
+
+func (h *Holders) grant(r *Rule, now int64, a *Ask, s *State, own *Holder, kept int64, g *Grant) {
+	since := now - int64(a.Waited*1e6)
+	before := h.before(own, now, since)
+	free := r.Limits[0].Count - h.others(a) - kept - before
+	if free < 0 || before > 0 {
+		g.Life = 0
+	}
+	s.share(r, a, float64(free), kept, g)
+	own.Seq, own.Permits, own.Heard = a.Seq, kept+g.Permits, now
+	own.End = now + own.life(r, a)
+	own.Since, own.Unmet = since, a.Need
+	if g.Permits >= a.Need {
+		own.Unmet = 0
+	}
+}
+
+// before returns the permits that calls of other hosts wait for since before.
+func (h *Holders) before(own *Holder, now, since int64) (permits int64) {
+	for _, o := range h.All {
+		if o.Unmet > 0 && o.Since < since && now-o.Heard < turnLasts && o.Agent != own.Agent {
+			permits += o.Unmet
+		}
+	}
+	return permits
 }
 
 // own returns the entry of the agent that asks.

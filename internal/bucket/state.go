@@ -94,6 +94,7 @@ type Ask struct {
 	Agent, Seq int64   // Concurrency: who asks, and a number that grows with each of its asks
 	InUse      int64   // of Keep, those that callers hold
 	Holding    float64 // s until the last of these must have been given up
+	Waited     float64 // s that the first of the waiting calls has waited
 }
 
 // bare reports that the agent has nothing left of a lease.
@@ -241,6 +242,9 @@ func (s *State) share(r *Rule, a *Ask, level float64, kept int64, g *Grant) int6
 	extra := 0.0
 	if a.Lease && !short {
 		extra = math.Floor(min(math.Floor(a.Rate*min(g.Horizon+a.Lead, g.Life))-float64(max(0, kept-a.InUse)), a.Seen))
+		if r.Algorithm == Concurrency { // what is lost with a host is lost for long
+			extra = min(extra, math.Floor((free-served)/spread))
+		}
 	}
 	if short || a.Paced {
 		extra = 0

@@ -122,7 +122,7 @@ func (q *queue) want(now time.Duration) localcache.Want {
 			w.Reset = true
 		case acquiring:
 			if w.Queued == 0 {
-				w.First, w.Unit = c.cost, c.cost
+				w.First, w.Unit, w.Waited = c.cost, c.cost, now-c.began
 			}
 			w.Queued += c.cost
 			if c.cost != w.Unit {

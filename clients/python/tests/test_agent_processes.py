@@ -123,10 +123,12 @@ def test_a_fork_with_the_client_keeps_nothing_of_the_parents(socket_path: str) -
     def work(client: Client, ready: Callable[[], None]) -> None:
         with client.hold("one", "k"):
             if os.fork() == 0:
-                os.close(end_of_life)
-                client.ping()
-                os.read(lifeline, 1)
-                os._exit(0)
+                try:
+                    os.close(end_of_life)
+                    client.ping()
+                    os.read(lifeline, 1)
+                finally:
+                    os._exit(0)
             ready()
 
     try:
