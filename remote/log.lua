@@ -3,28 +3,33 @@
 -- whole: it lies behind a head of fixed size, and grows at its end.
 
 --- setup
-local KIND, HEAD, SIZE, CHUNK = 3, 256, 12, 8
+local KIND, HEAD, SIZE = 3, 256, 12
 local age = unpack('<d', arg, p)
 local from, cut, used, total, latest = {}, {}, {}, 0, 0 -- from: 1 is the oldest mark; cut: of it, taken back
-local marks, stored, dirty = {}, 0, {}
+local stamp, permits_of, stored, dirty, chunk = {}, {}, 0, {}, 8
 
 local function offset(j) return HEAD + SIZE * (j - 1) end
 
-local function get(j)
-  if not marks[j] then
-    local first = j - (j - 1) % CHUNK
-    local bytes = redis.call('GETRANGE', KEYS[1], offset(first), offset(first + CHUNK) - 1)
+local function get(j) -- who reads on gets more at a time
+  if not stamp[j] then
+    local first = j - (j - 1) % 8
+    local bytes = redis.call('GETRANGE', KEYS[1], offset(first), offset(first + chunk) - 1)
+    local flat = {unpack('<' .. string.rep('dI4', #bytes / SIZE), bytes)}
     for k = 0, #bytes / SIZE - 1 do
-      local t, m = unpack('<dI4', bytes, SIZE * k + 1)
-      marks[first + k] = marks[first + k] or {t, m}
+      if not stamp[first + k] then
+        stamp[first + k], permits_of[first + k] = flat[2 * k + 1], flat[2 * k + 2]
+      end
     end
+    chunk = min(2 * chunk, 512)
   end
-  return marks[j]
+  return stamp[j], permits_of[j]
 end
 
 local function forget(i)
-  while from[i] <= total and now >= get(from[i])[1] + period[i] do
-    used[i] = used[i] - (get(from[i])[2] - cut[i])
+  while from[i] <= total do
+    local t, m = get(from[i])
+    if now < t + period[i] then break end
+    used[i] = used[i] - (m - cut[i])
     from[i], cut[i] = from[i] + 1, 0
   end
 end
@@ -37,11 +42,11 @@ local function mark(t, permits)
     used[i] = used[i] + permits
     all = all and from[i] <= total
   end
-  if all and get(total)[1] == latest then
-    marks[total][2] = marks[total][2] + permits
+  if all and get(total) == latest then
+    permits_of[total] = permits_of[total] + permits
   else
     total = total + 1
-    marks[total] = {latest, permits}
+    stamp[total], permits_of[total] = latest, permits
   end
   dirty[total] = true
   for i = 1, n do forget(i) end
@@ -56,9 +61,9 @@ end
 local function wait(i, short)
   short = short + cut[i]
   for j = from[i], total do
-    local m = get(j)
-    if short <= m[2] + SLACK then return max(1, m[1] + period[i] - now) end
-    short = short - m[2]
+    local t, m = get(j)
+    if short <= m + SLACK then return max(1, t + period[i] - now) end
+    short = short - m
   end
   return 0
 end
@@ -75,7 +80,7 @@ if well then
 end
 
 --- begin
-total, stored, latest, marks = 0, 0, 0, {}
+total, stored, latest, stamp, permits_of = 0, 0, 0, {}, {}
 for i = 1, n do from[i], cut[i], used[i] = 1, 0, 0 end
 
 --- reshape
@@ -100,9 +105,10 @@ if refund > 0 then
   for i = 1, n do
     local back = refund
     while back > 0 and from[i] <= total do
-      local m = min(back, get(from[i])[2] - cut[i])
+      local _, n_of = get(from[i])
+      local m = min(back, n_of - cut[i])
       back, used[i], cut[i] = back - m, used[i] - m, cut[i] + m
-      if cut[i] == get(from[i])[2] then from[i], cut[i] = from[i] + 1, 0 end
+      if cut[i] == n_of then from[i], cut[i] = from[i] + 1, 0 end
     end
   end
 end
@@ -126,13 +132,13 @@ for i = 1, n do
   elseif short > SLACK then
     soon = max(soon, wait(i, short))
   end
-  if from[i] <= total then full = max(full, get(total)[1] + period[i] - now) end
+  if from[i] <= total then full = max(full, get(total) + period[i] - now) end
   longest = max(longest, period[i])
   oldest = min(oldest, from[i])
 end
 if stored == 0 then redis.call('SET', KEYS[1], string.rep('\0', HEAD)) end
 for j in pairs(dirty) do
-  redis.call('SETRANGE', KEYS[1], offset(j), pack('<dI4', marks[j][1], marks[j][2]))
+  redis.call('SETRANGE', KEYS[1], offset(j), pack('<dI4', stamp[j], permits_of[j]))
 end
 if oldest > 64 and 2 * oldest > total then -- most marks count no more: they go
   redis.call('SET', KEYS[1], string.rep('\0', HEAD) .. redis.call('GETRANGE', KEYS[1], offset(oldest), offset(total + 1) - 1))
