@@ -90,7 +90,7 @@ func (b *Bucket) Adopt(rule *bucket.Rule) {
 	b.forgetDenial()
 	b.known = 0
 	switch {
-	case had.Algorithm != rule.Algorithm && !(had.Algorithm.Bursts() && rule.Algorithm.Bursts()): // another bucket
+	case !had.Kin(rule): // another bucket
 		b.drop(b.permits)
 		b.lease, b.local = lease{asks: b.asks + 1}, nil
 		b.held.forget()
@@ -349,6 +349,9 @@ func (b *Bucket) rateNow(now time.Duration) float64 {
 func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.Grant, jitter float64) {
 	a := &q.Ask
 	b.Asking, b.local = false, nil
+	if !q.Rule.Kin(b.Rule) { // permits of another bucket
+		return
+	}
 	returned := a.Return
 	b.recorded = a.Keep + g.Permits - g.Direct
 	if g.Void {

@@ -45,7 +45,7 @@ func (b *Bucket) Release(now time.Duration, h Held) bool {
 	if b.held.inUse -= h.cost; b.held.inUse == 0 {
 		b.held.until = 0
 	}
-	if b.known == 0 {
+	if b.held.seq == 0 { // there is nobody to tell
 		return true
 	}
 	tell := now + b.patience()
@@ -62,7 +62,7 @@ func (b *Bucket) Release(now time.Duration, h Held) bool {
 
 // mistaken reports that the authority thinks this host has permits that it has not.
 func (b *Bucket) mistaken() bool {
-	return b.concurrent() && b.known > 0 && b.held.told != b.held.inUse+b.permits
+	return b.concurrent() && b.held.seq > 0 && b.held.told != b.held.inUse+b.permits
 }
 
 // tell puts into a what this host has, in place of a lease.

@@ -131,6 +131,12 @@ func (l Limit) check(a Algorithm) error {
 	return nil
 }
 
+// Kin reports whether buckets of r and o are the same, under another rule: token and
+// leaky buckets are, whatever the algorithm is called.
+func (r *Rule) Kin(o *Rule) bool {
+	return r.Algorithm == o.Algorithm || r.Algorithm.Bursts() && o.Algorithm.Bursts()
+}
+
 // Capacity returns how many permits a bucket holds that nobody has used.
 func (r *Rule) Capacity() int64 {
 	c := r.Limits[0].Burst
