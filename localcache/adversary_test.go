@@ -13,6 +13,7 @@ import (
 	"unique"
 
 	"rlsidecar/internal/bucket"
+	"rlsidecar/internal/meter"
 )
 
 // mistake is a way to get leases wrong.
@@ -135,7 +136,7 @@ type adversary struct {
 	holders bucket.Holders // of a concurrency limit, in place of state
 	hosts   []*host
 	flying  []*letter
-	meters  []meter
+	meters  []meter.Meter
 	used    int64
 	maxWait time.Duration
 }
@@ -167,7 +168,7 @@ const ahead = 1000*time.Hour + 123_456*time.Microsecond
 func newAdversary(seed uint64, rule *bucket.Rule, hosts int, m mistake) *adversary {
 	a := &adversary{rng: rand.New(rand.NewPCG(seed, uint64(rule.Capacity()))), m: m, now: time.Second, rule: rule}
 	for i := range rule.N {
-		a.meters = append(a.meters, metersOf(rule, i)...)
+		a.meters = append(a.meters, meter.Of(rule, i)...)
 	}
 	a.maxWait = time.Duration(math.Pow(a.rng.Float64(), 3) * float64(2*time.Second))
 	for range hosts {
@@ -201,7 +202,7 @@ func (a *adversary) run(steps int) (excess float64) {
 		}
 	}
 	for _, m := range a.meters {
-		excess = max(excess, m.excess())
+		excess = max(excess, m.Excess())
 	}
 	return excess
 }
@@ -211,7 +212,7 @@ func (a *adversary) chance(one int) bool { return a.rng.IntN(one) == 0 }
 // use tells every meter.
 func (a *adversary) use(permits int64) {
 	for _, m := range a.meters {
-		m.use((a.now + ahead).Microseconds(), permits)
+		m.Use((a.now + ahead).Microseconds(), permits)
 	}
 }
 
@@ -328,8 +329,8 @@ func (a *adversary) execute(ask *bucket.Ask) *bucket.Grant {
 
 func (a *adversary) tellWindows(at int64, g *bucket.Grant) {
 	for i, m := range a.meters {
-		if w, ok := m.(*windowMeter); ok && !w.clock {
-			w.began(at + g.Outlook.Levels[i].At)
+		if w, ok := m.(*meter.Window); ok && !w.Clock {
+			w.Began(at + g.Outlook.Levels[i].At)
 		}
 	}
 }
@@ -454,4 +455,13 @@ func (a *adversary) applyHolders(at int64, ask *bucket.Ask) bucket.Grant {
 		}
 	}
 	return g
+}
+
+func mustRule(t testing.TB, r bucket.Rule, limits ...bucket.Limit) *bucket.Rule {
+	t.Helper()
+	r, err := r.With(limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &r
 }

@@ -28,17 +28,6 @@ func (r *rig) passTo(at time.Duration) {
 	}
 }
 
-// each makes n calls of cost 1 and returns how many were allowed.
-func (r *rig) each(name, key string, n int) (allowed int) {
-	r.t.Helper()
-	for range n {
-		if r.acquire(name, key, 1).Allowed {
-			allowed++
-		}
-	}
-	return allowed
-}
-
 // ms makes tables readable.
 const ms = time.Millisecond
 

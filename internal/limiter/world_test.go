@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"rlsidecar/internal/bucket"
+	"rlsidecar/internal/meter"
 )
 
 func TestManyAgentsKeepOneLimit(t *testing.T) {
@@ -110,7 +111,7 @@ type world struct {
 	wait    time.Duration // each call's
 	asks    int
 	calls   int
-	meters  []meter
+	meters  []meter.Meter
 	perfect bucket.Gauge // one limiter asked for every call
 	central int64        // what it admitted
 	granted int64
@@ -155,7 +156,7 @@ func newWorld(t *testing.T, fields string, agents int, seed uint64) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), rule: rule, costs: []int64{1}, now: time.Second}
 	w.perfect.Fill(rule, 1, w.now.Microseconds())
 	for i := range rule.N {
-		w.meters = append(w.meters, metersOf(rule, i)...)
+		w.meters = append(w.meters, meter.Of(rule, i)...)
 	}
 	for range agents {
 		a := &agent{w: w}
@@ -203,8 +204,8 @@ func (w *world) apply(q *bucket.Question) bucket.Grant {
 	}
 	g := w.state.Apply(w.rule, at, &q.Ask)
 	for i, m := range w.meters {
-		if m, ok := m.(*windowMeter); ok && !m.clock {
-			m.began(at + g.Outlook.Levels[i].At)
+		if m, ok := m.(*meter.Window); ok && !m.Clock {
+			m.Began(at + g.Outlook.Levels[i].At)
 		}
 	}
 	w.admit(g.Direct)
@@ -256,7 +257,7 @@ func (w *world) rate() float64 {
 func (w *world) admit(permits int64) {
 	if permits > 0 && w.rule.Algorithm != bucket.Concurrency {
 		for _, m := range w.meters {
-			m.use(w.now.Microseconds(), permits)
+			m.Use(w.now.Microseconds(), permits)
 		}
 	}
 }
@@ -335,7 +336,7 @@ func (w *world) used() float64 { return float64(w.granted) / max(1, float64(w.ce
 
 func (w *world) excess() (excess float64) {
 	for _, m := range w.meters {
-		excess = max(excess, m.excess())
+		excess = max(excess, m.Excess())
 	}
 	return excess
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rlsidecar/internal/bucket"
+	"rlsidecar/internal/meter"
 )
 
 func TestEveryAlgorithmIsKeptAndUsed(t *testing.T) {
@@ -85,21 +86,21 @@ func TestPacedCallsLeaveEvenlyOverAllAgents(t *testing.T) {
 			w := newWorld(t, fields+", algorithm: leaky_bucket", 10, 5)
 			w.wait = 5 * time.Second
 			rate, burst := w.rate(), float64(w.rule.Limits[0].Burst)
-			leaving := &levelMeter{capacity: 1 + rate*longest.Seconds(), rate: rate / 1e6}
+			leaving := &meter.Level{Capacity: 1 + rate*longest.Seconds(), Rate: rate / 1e6}
 			inside, most := int64(0), int64(0)
 			w.taken = func(permits int64) { inside += permits; most = max(most, inside) }
 			w.decided = func(_ *agent, cost int64, d Decision) {
 				if d.Allowed {
 					inside -= cost
-					leaving.use(w.now.Microseconds(), cost)
+					leaving.Use(w.now.Microseconds(), cost)
 				}
 			}
 			w.run("even", load, 20*time.Second)
 			w.advance(w.now + w.wait)
 			w.check(t, fmt.Sprintf("%s, %gx", fields, load))
-			t.Logf("closest %.3f, most inside %d", leaving.excess(), most)
-			if leaving.excess() > 1e-3 {
-				t.Errorf("%s, %gx: %g calls left too early", fields, load, leaving.excess())
+			t.Logf("closest %.3f, most inside %d", leaving.Excess(), most)
+			if leaving.Excess() > 1e-3 {
+				t.Errorf("%s, %gx: %g calls left too early", fields, load, leaving.Excess())
 			}
 			if float64(most) > burst+1+rate*longest.Seconds() || inside != 0 {
 				t.Errorf("%s, %gx: %d waited at once, %d still do", fields, load, most, inside)
@@ -116,7 +117,7 @@ type shop struct {
 	*world
 	mean    time.Duration // of a hold
 	held    map[*agent]int64
-	all     heldMeter
+	all     meter.Held
 	inside  int64 // held in a shop of one limiter
 	capped  int64 // it admitted
 	longest time.Duration
@@ -125,7 +126,7 @@ type shop struct {
 func newShop(t *testing.T, fields string, mean time.Duration, seed uint64) *shop {
 	s := &shop{world: newWorld(t, fields+", algorithm: concurrency", 10, seed), mean: mean, held: map[*agent]int64{}}
 	s.longest = s.rule.Limits[0].Period
-	s.all.capacity = s.rule.Limits[0].Count
+	s.all.Capacity = s.rule.Limits[0].Count
 	s.decided = s.got
 	return s
 }
@@ -148,12 +149,12 @@ func (s *shop) got(a *agent, _ int64, d Decision) {
 
 func (s *shop) hold(a *agent, permits int64) {
 	s.held[a] += permits
-	s.all.use(0, permits)
+	s.all.Use(0, permits)
 }
 
 func (s *shop) open(kind string, load float64, length time.Duration) {
-	s.come(kind, load*float64(s.all.capacity)/s.mean.Seconds(), length, func(a *agent) {
-		if s.inside < s.all.capacity {
+	s.come(kind, load*float64(s.all.Capacity)/s.mean.Seconds(), length, func(a *agent) {
+		if s.inside < s.all.Capacity {
 			s.inside++
 			s.capped++
 			s.after(s.length(), a, func() { s.inside-- })
@@ -181,10 +182,10 @@ func TestPermitsHeldOverManyAgents(t *testing.T) {
 			for _, kind := range []string{"even", "zipf", "onoff"} {
 				for _, load := range []float64{0.5, 0.9, 1.5, 10} {
 					s := newShop(t, c.fields, c.mean, 3)
-					s.open(kind, load, c.mean*admitted/time.Duration(s.all.capacity))
+					s.open(kind, load, c.mean*admitted/time.Duration(s.all.Capacity))
 					t.Logf("%-14s used %6.2f %%, %6.1f asks per 1,000 calls", fmt.Sprintf("%s, %gx", kind, load), 100*s.used(), 1000*float64(s.asks)/float64(s.calls))
-					if s.all.most > 0 {
-						t.Errorf("%s, %gx: %d held too many", kind, load, s.all.most)
+					if s.all.Most > 0 {
+						t.Errorf("%s, %gx: %d held too many", kind, load, s.all.Most)
 					}
 					used = append(used, s.used())
 				}
@@ -226,22 +227,22 @@ func TestPermitsHeldInAnOutage(t *testing.T) {
 // cutOff has an outage, after which calls come evenly.
 func (s *shop) cutOff(t *testing.T, before string, load float64) {
 	s.open(before, load, 20*time.Second)
-	if s.all.most > 0 {
-		t.Fatalf("%d held too many before the outage", s.all.most)
+	if s.all.Most > 0 {
+		t.Fatalf("%d held too many before the outage", s.all.Most)
 	}
-	most := s.degraded() - s.all.capacity
-	s.away, s.all.most = true, -s.all.capacity
+	most := s.degraded() - s.all.Capacity
+	s.away, s.all.Most = true, -s.all.Capacity
 	s.open("even", load, 10*time.Second)
-	t.Logf("%+d in the outage, of at most %+d", s.all.most, most)
-	if s.all.most > most {
-		t.Errorf("%+d held in the outage: want %+d at most", s.all.most, most)
+	t.Logf("%+d in the outage, of at most %+d", s.all.Most, most)
+	if s.all.Most > most {
+		t.Errorf("%+d held in the outage: want %+d at most", s.all.Most, most)
 	}
 	s.away = false
 	s.open("even", load, s.longest+bucket.LeaseLife*time.Microsecond)
-	s.all.most = s.all.held - s.all.capacity
+	s.all.Most = s.all.Now - s.all.Capacity
 	s.open("even", load, 10*time.Second)
-	if s.all.most > 0 {
-		t.Errorf("%d held too many after the outage", s.all.most)
+	if s.all.Most > 0 {
+		t.Errorf("%d held too many after the outage", s.all.Most)
 	}
 }
 
