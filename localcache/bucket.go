@@ -169,10 +169,16 @@ func (b *Bucket) Denied(now time.Duration, cost int64) bool {
 	if !b.scarce || b.known == 0 {
 		return false
 	}
-	if now < b.NextAsk && cost >= b.denied {
+	if now < b.NextAsk && b.refuses(cost) {
 		return true
 	}
 	return b.Lacks(now, cost)
+}
+
+// refuses reports that the authority had too little for cost, or nothing left, which
+// is enough for a call that may borrow.
+func (b *Bucket) refuses(cost int64) bool {
+	return b.scarce && cost >= b.denied && (b.denied > 0 || b.Rule.Borrow == 0)
 }
 
 // Lacks is the part of Denied that is arithmetic: refill cannot have brought enough.
@@ -200,7 +206,7 @@ func (b *Bucket) Covers(now time.Duration, cost int64) bool {
 // is denied rather than held: the next ask goes in the background.
 func (b *Bucket) Busy(now time.Duration, cost int64) bool {
 	refilled := now >= b.NextAsk+seconds(b.interval) && b.Covers(now, cost)
-	return b.scarce && !refilled && cost >= b.denied && float64(b.demand.rate)*b.interval >= 1 &&
+	return b.refuses(cost) && !refilled && float64(b.demand.rate)*b.interval >= 1 &&
 		!b.Rule.Direct() && b.Rule.FillTime() >= busyFill
 }
 

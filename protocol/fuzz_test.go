@@ -234,8 +234,11 @@ func (r reference) params(d *decoded, n int) {
 	case "release":
 		d.permit = r.permit()
 	}
-	optionsAt := map[string]int{"acquire": 3, "peek": 3, "refund": 3, "acquire_all": 1}
+	optionsAt := map[string]int{"acquire": 3, "peek": 3, "refund": 3, "reset": 3, "acquire_all": 1}
 	if at, ok := optionsAt[d.name]; ok && n > at {
+		if d.name == "reset" { // it has no cost
+			r.skip(1)
+		}
 		d.options = r.options()
 	}
 }
