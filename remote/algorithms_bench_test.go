@@ -153,7 +153,7 @@ func (c *contest) plain() bool { return strings.HasSuffix(c.name, plain) }
 // key of 12.
 func (c *contest) key() string {
 	sum := sha1.Sum([]byte(c.name))
-	return "{rlsidecar:v1:api:user:" + hex.EncodeToString(sum[:])[:7] + "}" + scriptOf(c.rule.Algorithm).suffix
+	return "{rlsidecar:v2:api:user:" + hex.EncodeToString(sum[:])[:7] + "}" + scriptOf(c.rule.Algorithm).suffix
 }
 
 // begin loads the script and asks until the bucket is about full of uses.

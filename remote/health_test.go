@@ -56,7 +56,7 @@ func TestClassifyReplies(t *testing.T) {
 		{"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.", permanent, "disk"},
 		{"ERR DB index is out of range", permanent, "database"},
 		{"WRONGTYPE Operation against a key holding the wrong kind of value", ofBucket, "redis.key_prefix"},
-		{"FOREIGN value under {shop:v1:api:k}", ofBucket, "redis.key_prefix"},
+		{"FOREIGN value under {shop:v2:api:k}", ofBucket, "redis.key_prefix"},
 		{"ERR user_script:9: attempt to index a nil value script: " + sha + ", on @user_script:9.", permanent, "report it"},
 		{"ERR unknown command 'EVALSHA', with args beginning with: ", permanent, "report it"},
 	} {

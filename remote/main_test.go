@@ -80,7 +80,7 @@ func fakeAuthority(a answer) redistest.Handle {
 
 // keyOf returns the policy and key that an EVALSHA is about.
 func keyOf(args []string) string {
-	return strings.TrimSuffix(strings.TrimPrefix(args[3], "{test:v1:"), "}")
+	return strings.TrimSuffix(strings.TrimPrefix(args[3], "{test:v2:"), "}")
 }
 
 // timesSent counts the EVALSHAs about a key that arrived.

@@ -217,7 +217,7 @@ func sendWithRetries(t *testing.T, reply string, action redistest.Action, pipeli
 	f := redistest.StartFake(t, fakeAuthority(func(string, int) (string, redistest.Action) { return reply, action }))
 	client := redis.NewClient(&redis.Options{Addr: f.Addr, Protocol: 2, ReadTimeout: brief, MaxRetryBackoff: time.Millisecond})
 	defer client.Close()
-	command := (&Redis{}).command(context.Background(), question("a").Rule, "{test:v1:p:a}", &bucket.Ask{})
+	command := (&Redis{}).command(context.Background(), question("a").Rule, "{test:v2:p:a}", &bucket.Ask{})
 	var c redis.Cmder = command
 	if plain {
 		c = command.Cmd

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	format     = "v1" // of what is stored; part of every key
+	format     = "v2" // of what is stored; part of every key
 	pipelines  = 4    // in flight at once
 	maxBatch   = 64   // scripts in one pipeline: about 1 ms of Redis
 	silence    = 3    // times the time-out that a busy Redis may say nothing

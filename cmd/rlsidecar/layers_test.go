@@ -21,6 +21,7 @@ var layers = map[string][]string{
 	"rlsidecar/internal/limiter": {"rlsidecar/internal/bucket", "rlsidecar/internal/policy", "rlsidecar/localcache"},
 	"rlsidecar/internal/server":  {"rlsidecar/internal/bucket", "rlsidecar/internal/limiter", "rlsidecar/internal/policy", "rlsidecar/protocol"},
 	"rlsidecar/internal/picture": {"rlsidecar/internal/bucket"},
+	"rlsidecar/internal/meter":   {"rlsidecar/internal/bucket"},
 	"rlsidecar/internal/admin":   {"rlsidecar/internal/limiter", "rlsidecar/internal/policy", "rlsidecar/internal/server"},
 	"rlsidecar/clients/go":       {"rlsidecar/protocol"},
 }

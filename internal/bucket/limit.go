@@ -21,7 +21,7 @@ const (
 )
 
 // Algorithm is how permits come back.
-type Algorithm uint8
+type Algorithm int
 
 const (
 	TokenBucket   Algorithm = iota // evenly, Count per Period, up to Burst
