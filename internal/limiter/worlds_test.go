@@ -5,6 +5,7 @@ package limiter
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,7 +43,9 @@ func TestEveryAlgorithmIsKeptAndUsed(t *testing.T) {
 					used = append(used, w.used())
 				}
 			}
-			if mean := mean(used); mean < 0.97 {
+			mean := mean(used)
+			t.Logf("mean %.2f %%, worst %.2f %%", 100*mean, 100*slices.Min(used))
+			if mean < 0.97 {
 				t.Errorf("%.4f of the limit used: want 0.97 at least", mean)
 			}
 		})
