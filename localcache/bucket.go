@@ -386,7 +386,7 @@ func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.
 		b.NextAsk = now + seconds(g.Interval*(0.75+0.5*jitter))
 	}
 	if b.Returns(now) {
-		b.Idle = now + max(time.Microsecond, min(b.patience(), (b.end-now)*4/5))
+		b.Idle = now + b.patience(now)
 	}
 	if *q.Rule != *b.Rule {
 		b.known = 0
@@ -395,12 +395,13 @@ func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.
 }
 
 // patience is how long permits lie ready for the next caller here before others get
-// them. Those that somebody released are no sign of demand.
-func (b *Bucket) patience() time.Duration {
+// them, in any case before the lease ends. Those that somebody released are no sign
+// of demand.
+func (b *Bucket) patience(now time.Duration) time.Duration {
 	if b.concurrent() && b.Rule.Direct() {
 		return time.Microsecond
 	}
-	return min(seconds(2*b.horizon)+20*time.Millisecond, leaseLife*4/5)
+	return max(time.Microsecond, min(seconds(2*b.horizon)+20*time.Millisecond, (b.end-now)*4/5))
 }
 
 func (b *Bucket) remember(sent time.Duration, g *bucket.Grant) {

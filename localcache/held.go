@@ -48,7 +48,7 @@ func (b *Bucket) Release(now time.Duration, h Held) bool {
 	if b.held.seq == 0 { // there is nobody to tell
 		return true
 	}
-	tell := now + b.patience()
+	tell := now + b.patience(now)
 	if now < b.end && b.permits+b.held.inUse+h.cost <= b.held.told {
 		b.permits += h.cost
 	} else { // it is others' turn

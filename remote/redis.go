@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ const (
 	pipelines  = 4    // in flight at once
 	maxBatch   = 64   // scripts in one pipeline: about 1 ms of Redis
 	silence    = 3    // times the time-out that a busy Redis may say nothing
+	loadTries  = 2    // times that missing scripts are loaded for one pipeline
 	patience   = time.Second
 	firstProbe = 100 * time.Millisecond
 	probeEvery = 500 * time.Millisecond
@@ -162,7 +164,8 @@ func (r *Redis) take() []*bucket.Question {
 	return batch
 }
 
-// send asks a batch, and once more those for which the script was missing.
+// send asks a batch, and again those for which the script was missing: somebody may
+// flush the scripts between the loading and the next try, but not for ever.
 func (r *Redis) send(batch []*bucket.Question) {
 	if !r.Reachable() {
 		for _, q := range batch {
@@ -172,19 +175,30 @@ func (r *Redis) send(batch []*bucket.Question) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), r.o.Timeout)
 	defer cancel()
-	missing := r.exec(ctx, batch, false)
-	if len(missing) == 0 {
-		return
-	}
-	if err := r.load(ctx); err != nil {
-		f := classify(err, r.o.Prefix)
-		f.lost = false // the loading may be; the asks did not run
-		for _, q := range missing {
-			r.refuse(q, err, f)
+	for tries := loadTries; len(batch) > 0; tries-- {
+		batch = r.exec(ctx, batch, tries == 0)
+		if len(batch) == 0 {
+			return
 		}
-		return
+		if err := r.load(ctx, scriptsOf(batch)); err != nil {
+			f := classify(err, r.o.Prefix)
+			f.lost = false // the loading may be; the asks did not run
+			for _, q := range batch {
+				r.refuse(q, err, f)
+			}
+			return
+		}
 	}
-	r.exec(ctx, missing, true)
+}
+
+// scriptsOf returns the scripts of a batch, each once.
+func scriptsOf(batch []*bucket.Question) (all []*script) {
+	for _, q := range batch {
+		if s := scriptOf(q.Rule.Algorithm); !slices.ContainsFunc(all, func(o *script) bool { return o.sha == s.sha }) {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // exec runs one pipeline and answers its questions, but for those that need the
@@ -274,9 +288,9 @@ func (r *Redis) key(q *bucket.Question) string {
 	return "{" + r.o.Prefix + ":" + format + ":" + q.Policy + ":" + q.Key + "}" + scriptOf(q.Rule.Algorithm).suffix
 }
 
-func (r *Redis) load(ctx context.Context) error {
+func (r *Redis) load(ctx context.Context, scripts []*script) error {
 	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, s := range distinct {
+		for _, s := range scripts {
 			p.ScriptLoad(ctx, s.text)
 		}
 		return nil
@@ -330,7 +344,7 @@ func (r *Redis) reach(ctx context.Context) {
 func (r *Redis) warm(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := r.load(ctx); err != nil {
+	if err := r.load(ctx, distinct); err != nil {
 		return err
 	}
 	errs := make(chan error, pipelines)
