@@ -33,14 +33,14 @@ func (l *Limiter) Drain(ctx context.Context) error {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		left := l.drainOnce()
-		if left == 0 && l.asking.Load() == 0 {
+		calls, leases := l.drainOnce()
+		if calls+leases == 0 && l.asking.Load() == 0 {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			l.answerAll()
-			return fmt.Errorf("%d leases not given back: they end by themselves in 2 s", left)
+			return fmt.Errorf("%d leases not given back: they end by themselves in 2 s; %d calls answered without Redis", leases, calls)
 		case <-tick.C:
 		}
 	}
@@ -53,11 +53,6 @@ func (l *Limiter) answerAll() {
 	l.cache.Each(func(b *localcache.Bucket) {
 		if q := queueOf(b); q != nil {
 			l.withoutRedis(now, b, q, func(*call) bool { return true }, &out)
-			for i := range q.leaving {
-				d := l.localDesk(now, b, q.leaving[i].policy)
-				out.deny(&q.leaving[i], &d, q.leaving[i].leaves-now)
-			}
-			q.leaving = nil
 		}
 	})
 	out.deliver(l)
@@ -66,26 +61,28 @@ func (l *Limiter) answerAll() {
 // Draining reports that Drain was called.
 func (l *Limiter) Draining() bool { return l.draining.Load() }
 
-// drainOnce asks every bucket to settle, and returns how many still have to.
-func (l *Limiter) drainOnce() int {
-	now, left := l.clock(), 0
+// drainOnce asks every bucket to settle, and returns how many calls still wait and how
+// many buckets still have something to give back.
+func (l *Limiter) drainOnce() (calls, leases int) {
+	now := l.clock()
 	var out replies
 	l.cache.Each(func(b *localcache.Bucket) {
-		if q := queueOf(b); q != nil && len(q.calls)+len(q.leaving) > 0 {
+		if q := queueOf(b); q != nil {
+			l.depart(now, b, q, &out)
 			if q.parked() && !b.Asking {
 				d := l.deskFor(now, b, q.calls[0].policy)
 				l.serve(&d, q, true, &out)
 			}
-			left += len(q.calls) + len(q.leaving)
+			calls += len(q.calls)
 		}
 		if l.redis == nil || !b.Owes(now) {
 			return
 		}
 		l.next(now, b)
 		if b.Asking || l.reachable(now, b) {
-			left++
+			leases++
 		}
 	})
 	out.deliver(l)
-	return left
+	return calls, leases
 }

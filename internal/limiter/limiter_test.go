@@ -560,6 +560,35 @@ func TestDrainGivesLeasesBack(t *testing.T) {
 	}
 }
 
+// A turn that is still far away does not hold up the end: its call is denied, and the
+// place is given back.
+func TestDrainDeniesThoseWhoWaitForTheirTurn(t *testing.T) {
+	for _, standalone := range []bool{true, false} {
+		r := newRig(t, standalone)
+		r.l.SetPolicies(parse(t, "policies: {slow: {limit: 1/10s, burst: 3, algorithm: leaky_bucket}}"))
+		first := r.begin(r.l.Acquire, "slow", "a", 1, time.Minute)
+		second := r.begin(r.l.Acquire, "slow", "a", 1, time.Minute)
+		r.pass(5 * time.Millisecond)
+		if _, early := r.decisions[second]; early || !r.decisions[first].Allowed {
+			t.Fatalf("before the end: first %+v, second answered %v", r.decisions[first], early)
+		}
+		r.l.draining.Store(true)
+		for range 10 {
+			r.l.drainOnce()
+			r.pass(time.Millisecond)
+		}
+		if d, ok := r.decisions[second]; !ok || d.Allowed || d.RetryAfter < 9*time.Second {
+			t.Errorf("standalone %v: %+v, answered %v", standalone, d, ok)
+		}
+		if calls, leases := r.l.drainOnce(); calls+leases > 0 {
+			t.Errorf("standalone %v: %d calls and %d leases are left", standalone, calls, leases)
+		}
+		if s := r.states["slow:a"]; !standalone && s.Gauge.Free(&r.l.rules.Load().set.Lookup([]byte("slow")).Rule, 1, s.At, 0) < 1.9 {
+			t.Error("the place was not given back")
+		}
+	}
+}
+
 func TestDrainAnswersWhatRedisDoesNot(t *testing.T) {
 	r := newRig(t, false)
 	r.delay = time.Hour

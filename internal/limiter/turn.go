@@ -136,8 +136,8 @@ func (q *queue) leaves() time.Duration {
 	return q.leaving[0].leaves
 }
 
-// depart answers the calls whose turn it is. The places of those that nobody waits
-// for any more are free again.
+// depart answers the calls whose turn it is, and all when the agent ends. The places of
+// those that do not go on, or that nobody waits for any more, are free again.
 func (l *Limiter) depart(now time.Duration, b *localcache.Bucket, q *queue, out *replies) {
 	var gone []call
 	q.leaving = slices.DeleteFunc(q.leaving, func(c call) bool {
@@ -148,6 +148,10 @@ func (l *Limiter) depart(now time.Duration, b *localcache.Bucket, q *queue, out 
 			d := l.localDesk(now, b, c.policy)
 			d.source = c.source
 			l.allow(&d, &c, out.add(&c, Decision{}, nil))
+		case l.draining.Load():
+			d := l.localDesk(now, b, c.policy)
+			out.deny(&c, &d, c.leaves-now)
+			gone = append(gone, c)
 		default:
 			return false
 		}
