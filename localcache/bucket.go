@@ -221,15 +221,18 @@ func (b *Bucket) Refuse(cost int64) {
 }
 
 // Remaining returns the permits left for this host as far as it knows, and the
-// time until the bucket is full again.
+// time until the bucket is full again: of a concurrency limit, until the last permit
+// held here must end.
 func (b *Bucket) Remaining(now time.Duration) (int64, time.Duration) {
-	capacity := b.Rule.Capacity()
-	if b.known == 0 {
-		return min(b.permits, capacity), 0
+	capacity, left := b.Rule.Capacity(), b.permits
+	full := max(0, b.held.until-now)
+	if b.known > 0 {
+		left += b.outlook.Left(b.Rule, now.Microseconds())
 	}
-	left := b.permits + b.outlook.Left(b.Rule, now.Microseconds())
-	full := b.outlook.FullIn(b.Rule, now.Microseconds(), b.permits)
-	return min(left, capacity), time.Duration(full) * time.Microsecond
+	if b.known > 0 && !b.concurrent() {
+		full = time.Duration(b.outlook.FullIn(b.Rule, now.Microseconds(), b.permits)) * time.Microsecond
+	}
+	return min(left, capacity), full
 }
 
 // Wait returns how long until a call of cost could be allowed on this host, behind
