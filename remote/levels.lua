@@ -34,26 +34,24 @@ for i = 1, n do level_of[i] = min(level_of[i], burst[i] - out) end
 --- refill
 for i = 1, n do
   local l, since_tick = level_of[i], now - tick[i]
-  if since_tick <= 0 then
-    l = level_of[i]
-  elseif how == EVENLY then
-    tick[i] = now
-    if l < burst[i] - out then
-      level_of[i] = min(burst[i] - out, l + since_tick * count[i] / period[i])
+  if since_tick > 0 then
+    if how == EVENLY then
+      tick[i] = now
+      if l < burst[i] - out then
+        level_of[i] = min(burst[i] - out, l + since_tick * count[i] / period[i])
+      end
+    elseif how == AT_ONCE then
+      local ticks = floor(since_tick / period[i])
+      local filled = min(burst[i] - out, l + ticks * count[i])
+      tick[i] = filled < burst[i] and tick[i] + ticks * period[i] or now
+      if l < burst[i] - out then level_of[i] = filled end
+    elseif how == WINDOWED then
+      local start = now - now % period[i]
+      if start > tick[i] then level_of[i], tick[i], ended = burst[i], start, true end
+    else
+      if since_tick >= period[i] then level_of[i], ended = burst[i], true end
+      if level_of[i] >= burst[i] then tick[i] = now end
     end
-  elseif how == AT_ONCE then
-    local ticks = floor(since_tick / period[i])
-    local filled = min(burst[i] - out, l + ticks * count[i])
-    tick[i] = filled < burst[i] and tick[i] + ticks * period[i] or now
-    if l < burst[i] - out then
-      level_of[i] = filled
-    end
-  elseif how == WINDOWED then
-    local start = now - now % period[i]
-    if start > tick[i] then level_of[i], tick[i], ended = burst[i], start, true end
-  else
-    if since_tick >= period[i] then level_of[i], ended = burst[i], true end
-    if level_of[i] >= burst[i] then tick[i] = now end
   end
 end
 

@@ -43,12 +43,27 @@ func (a *asking) open(policy string) (*rlsidecar.Client, rlsidecar.Limit, error)
 	return client, limit, err
 }
 
+// taking is the flags of the commands that take permits.
+type taking struct {
+	asking
+	cost int64
+	wait time.Duration
+}
+
+func (t *taking) flags(f *flag.FlagSet) {
+	t.asking.flags(f)
+	f.Int64Var(&t.cost, "cost", 1, "permits to take")
+	f.DurationVar(&t.wait, "wait", 0, "how long to wait for them, 0 to 1m")
+}
+
+func (t *taking) options() []rlsidecar.CallOption {
+	return []rlsidecar.CallOption{rlsidecar.Cost(t.cost), rlsidecar.Wait(t.wait)}
+}
+
 func acquire(args []string, out, errs io.Writer) int {
-	var a asking
+	var a taking
 	f := flag.NewFlagSet("acquire", flag.ContinueOnError)
 	a.flags(f)
-	cost := f.Int64("cost", 1, "permits to take")
-	wait := f.Duration("wait", 0, "how long to wait for them, 0 to 1m")
 	asJSON := f.Bool("json", false, "print the decision as JSON")
 	const about = "Asks the agent for permits. POLICY is the name of a policy, or a limit such as 10/minute.\nExit status 0: allowed; 1: denied; 2: no decision. The permit of a concurrency limit ends with\nthis command: see rlsidecar hold."
 	rest, status, ok := parse(f, args, about, []string{"POLICY", "KEY"}, out, errs)
@@ -60,7 +75,7 @@ func acquire(args []string, out, errs io.Writer) int {
 		return complain(errs, "acquire", err)
 	}
 	defer client.Close()
-	d, err := client.Acquire(context.Background(), limit, rest[1], rlsidecar.Cost(*cost), rlsidecar.Wait(*wait))
+	d, err := client.Acquire(context.Background(), limit, rest[1], a.options()...)
 	if err != nil {
 		return complain(errs, "acquire", err)
 	}

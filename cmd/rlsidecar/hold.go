@@ -15,8 +15,6 @@ import (
 	"slices"
 	"syscall"
 	"time"
-
-	rlsidecar "rlsidecar/clients/go"
 )
 
 // The exit statuses of hold beside its command's own, as sysexits.h has them.
@@ -26,11 +24,9 @@ const (
 )
 
 func hold(args []string, out, errs io.Writer) int {
-	var a asking
+	var a taking
 	f := flag.NewFlagSet("hold", flag.ContinueOnError)
 	a.flags(f)
-	cost := f.Int64("cost", 1, "permits to hold")
-	wait := f.Duration("wait", 0, "how long to wait for them, 0 to 1m")
 	const about = "Runs COMMAND if POLICY allows it, and holds a permit of a concurrency limit meanwhile. Exit\n" +
 		"status: the command's own; 75: denied; 69: no decision, the command did not run; 2: wrong usage.\n" +
 		"The arguments are followed by -- COMMAND [ARGUMENT ...]."
@@ -51,7 +47,7 @@ func hold(args []string, out, errs io.Writer) int {
 		return complain(errs, "hold", err)
 	}
 	defer client.Close()
-	permit, d, err := client.Hold(context.Background(), limit, rest[1], rlsidecar.Cost(*cost), rlsidecar.Wait(*wait))
+	permit, d, err := client.Hold(context.Background(), limit, rest[1], a.options()...)
 	switch {
 	case err != nil:
 		complain(errs, "hold", err)

@@ -26,8 +26,9 @@ const (
 //
 // Permits that are released on a host go to its own callers first, as long as its
 // lease lives. Where calls of others have waited for longer, that is not for long:
-// what they need is kept for them, and its lease ends at once (Life is 0), so that what its
-// callers release comes back here. So does, after an outage, what is held too many.
+// what they need is kept for them, and its lease ends at once (Life is 0), so that
+// what its callers release comes back here. So does, after an outage, what is held
+// too many.
 type Holders struct {
 	Known   bool  // somebody has asked
 	At      int64 // µs; time never runs backwards from here

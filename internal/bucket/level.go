@@ -67,7 +67,7 @@ func (r Rate) full(now int64) Level {
 	if r.refill == windowed {
 		now -= now % r.Period
 	}
-	return Level{Permits: r.Cap, At: now, Burst: int64(r.Cap)}
+	return Level{Permits: r.Cap, At: now}
 }
 
 // Refill credits what time has brought since l.At, up to ceiling, and reports

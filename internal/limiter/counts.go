@@ -64,14 +64,21 @@ type counted struct{ policy, app string }
 // counts keeps all outcomes for the life of the process.
 type counts struct {
 	// mu guards all.
-	mu     sync.Mutex
-	all    map[counted]*Outcomes
-	inline *Outcomes
+	mu  sync.Mutex
+	all map[counted]*Outcomes
 }
 
 func (c *counts) init() {
 	c.all = map[counted]*Outcomes{}
-	c.inline = c.of(InlineName, "")
+}
+
+// row returns the outcomes of a policy: of no application, and of each of apps.
+func (c *counts) row(policy string, apps []string) []*Outcomes {
+	row := []*Outcomes{c.of(policy, "")}
+	for _, app := range apps {
+		row = append(row, c.of(policy, app))
+	}
+	return row
 }
 
 func (c *counts) of(policy, app string) *Outcomes {

@@ -61,6 +61,7 @@ type Limiter struct {
 type rules struct {
 	set    *policy.Set
 	counts [][]*Outcomes // of each policy and application, that of noApp first
+	inline []*Outcomes   // the same of callers' own limits
 }
 
 // newClock returns the time since the epoch of the clock on the wall, as it was
@@ -101,14 +102,9 @@ func New(set *policy.Set, o Options) *Limiter {
 // SetPolicies makes the limiter follow set from the next call on. Counters of
 // policies that keep their name go on.
 func (l *Limiter) SetPolicies(set *policy.Set) {
-	next := &rules{set: set}
-	apps := append([]string{""}, set.Apps()...)
+	next := &rules{set: set, inline: l.counts.row(InlineName, set.Apps())}
 	for _, p := range set.Policies() {
-		var of []*Outcomes
-		for _, app := range apps {
-			of = append(of, l.counts.of(p.Name, app))
-		}
-		next.counts = append(next.counts, of)
+		next.counts = append(next.counts, l.counts.row(p.Name, set.Apps()))
 	}
 	l.rules.Store(next)
 }
@@ -252,19 +248,17 @@ func (l *Limiter) finish(p *policy.Policy, app int, d *Decision) {
 
 func (l *Limiter) outcomes(p *policy.Policy, app int) *Outcomes {
 	r := l.rules.Load()
-	name, apps := p.Name, r.set.Apps()
-	if all := r.set.Policies(); !p.Inline && p.Index < len(all) && all[p.Index] == p {
-		return r.counts[p.Index][app+1]
-	} else if p.Inline && app == noApp {
-		return l.counts.inline
-	} else if p.Inline {
-		name = InlineName
+	row := r.inline
+	if !p.Inline {
+		if all := r.set.Policies(); p.Index >= len(all) || all[p.Index] != p {
+			return l.counts.of(p.Name, "") // of a set that has just been replaced
+		}
+		row = r.counts[p.Index]
 	}
-	label := "" // of a set that has just been replaced
-	if app != noApp && app < len(apps) {
-		label = apps[app]
+	if app+1 >= len(row) {
+		app = noApp
 	}
-	return l.counts.of(name, label)
+	return row[app+1]
 }
 
 // reachable reports whether b's authority can be asked.
@@ -285,17 +279,16 @@ func (l *Limiter) never(now time.Duration, p *policy.Policy, rule *bucket.Rule, 
 	s := l.cache.Shard(key)
 	s.Lock()
 	defer s.Unlock()
-	look := desk{source: FromDenial}
+	*d = Decision{Limit: rule.Capacity(), Remaining: rule.Capacity(), Source: FromDenial}
 	if l.redis == nil {
-		look = desk{source: FromStandalone, share: 1}
+		d.Source = FromStandalone
 	}
-	d.Limit, d.Remaining, d.Source = rule.Capacity(), rule.Capacity(), look.source
-	if look.b = s.Peek(p.ID, key); look.b != nil {
-		look.b.Adopt(rule)
-		if look.now = now; l.redis != nil && !l.reachable(now, look.b) {
-			look = l.localDesk(now, look.b, p)
+	if b := s.Peek(p.ID, key); b != nil {
+		b.Adopt(rule)
+		look := l.deskFor(now, b, p)
+		if !look.local() {
+			look.source = FromDenial
 		}
-		d.Source = look.source
 		look.look(0, true, d)
 	}
 	d.Allowed, d.RetryAfter = false, Never

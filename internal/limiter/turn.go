@@ -52,10 +52,9 @@ func (l *Limiter) serveTurn(d *desk, c *call, out *replies) (done bool) {
 		l.leave(d, c, leaves)
 		return true
 	}
-	room := d.wait(0, c.cost)
 	switch {
 	case !d.b.Covers(d.now-d.ago, c.cost):
-		out.deny(c, d, room)
+		out.deny(c, d, d.wait(0, c.cost))
 		d.b.Refuse(c.cost)
 	case leaves > c.until || l.draining.Load():
 		out.deny(c, d, max(time.Millisecond, leaves-c.until))
