@@ -332,6 +332,12 @@ func (c *Client) Throttle(ctx context.Context, key string, maxBurst, count int64
 		return Throttled{}, invalidf("period %v: allowed are whole seconds", period)
 	}
 	s := c.settings(opts)
+	capacity := Per(maxBurst+1, period)
+	for _, l := range []Limit{capacity, Per(count, period)} {
+		if _, err := l.call(key, s.cost, 0); err != nil {
+			return Throttled{}, err
+		}
+	}
 	var v [5]int64
 	err := c.do(ctx, &s, func(dst []byte, id uint32) []byte {
 		return protocol.AppendRequest(dst, id, protocol.Throttle.String(), key, maxBurst, count, int64(period/time.Second), s.cost)
@@ -346,7 +352,7 @@ func (c *Client) Throttle(ctx context.Context, key string, maxBurst, count int64
 	if err != nil {
 		return Throttled{}, err
 	}
-	d := substitute(allowed, Per(maxBurst+1, period), s.cost)
+	d := substitute(allowed, capacity, s.cost)
 	return Throttled{Limited: !d.Allowed, Limit: d.Limit, RetryAfter: d.RetryAfter, Degraded: true}, nil
 }
 

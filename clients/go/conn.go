@@ -84,11 +84,7 @@ func (c *conn) exchange(ctx context.Context, encode encoder) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	frame, err := request(encode, id)
-	if err == nil {
-		err = c.write(ctx, frame)
-	}
-	if err != nil {
+	if err := c.write(ctx, encode(nil, id)); err != nil {
 		c.forget(id)
 		return nil, err
 	}

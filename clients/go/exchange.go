@@ -159,12 +159,3 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 		}
 	}
 }
-
-// request encodes a call, and refuses what the agent would close the connection for.
-func request(encode encoder, id uint32) ([]byte, error) {
-	frame := encode(nil, id)
-	if len(frame) > protocol.MaxMessage {
-		return nil, invalidf("request of %d bytes: allowed are up to %d", len(frame), protocol.MaxMessage)
-	}
-	return frame, nil
-}

@@ -80,7 +80,7 @@ func startDriver(t *testing.T, language string, command []string) *driver {
 	d.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "RLSIDECAR_") && !strings.HasPrefix(v, "RLSIDECAR_DRIVER")
 	})
-	d.cmd.Stderr = &d.stderr
+	d.cmd.Dir, d.cmd.Stderr = "../..", &d.stderr
 	in, err := d.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
