@@ -3,6 +3,7 @@
 package rlsidecar
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -72,6 +73,18 @@ func (l Limit) Algorithm(a Algorithm) Limit {
 	l.algorithm = a
 	return l
 }
+
+// String is the name of the policy, or what ParseLimit reads, such as "10/60000ms".
+func (l Limit) String() string {
+	if !l.inline {
+		return l.policy
+	}
+	return fmt.Sprintf("%d/%dms", l.count, l.period.Milliseconds())
+}
+
+// Window is the period of a limit that the caller brings along; 0 for a policy, whose
+// period the agent knows.
+func (l Limit) Window() time.Duration { return l.period }
 
 // capacity is the most that can be taken at once, 0 when only the agent knows.
 func (l Limit) capacity() int64 {
