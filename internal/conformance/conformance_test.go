@@ -5,6 +5,7 @@ package conformance
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ import (
 // slack is how far past its budget a call may end on a machine that is busy with
 // other things; a budget that is longer may be exceeded by itself. What is promised
 // is 5 ms: TestConformance reports by how much each client was late.
-const slack = 100 * time.Millisecond
+const slack = 250 * time.Millisecond
 
 const defaultTimeoutMS = 50
 
@@ -56,16 +57,18 @@ func testLanguage(t *testing.T, file *caseFile, language string, command []strin
 			run(fmt.Sprintf("C-20-%s/%s", f.ID, mode), nil, func(d *dialogue) { d.runFailure(&f, mode) })
 		}
 	}
-	t.Logf("%d calls that used up their budget: at most %v past it", s.late, s.latest)
+	if slices.Sort(s.late); len(s.late) > 0 {
+		t.Logf("%d calls used up their budget: half of them %v past it, one in a hundred %v, at most %v",
+			len(s.late), s.late[len(s.late)/2], s.late[len(s.late)*99/100], s.late[len(s.late)-1])
+	}
 }
 
 // suite is what the cases of one language share.
 type suite struct {
 	file   *caseFile
 	driver *driver
-	keys   int // how many were made up
-	late   int
-	latest time.Duration
+	keys   int             // how many were made up
+	late   []time.Duration // how far past its budget each call ended that used it up
 }
 
 // dialogue is one case.
@@ -332,8 +335,7 @@ func (d *dialogue) measure(s *step, q, got map[string]any) {
 	}
 	took := time.Duration(us) * time.Microsecond
 	if over := took - budget; over > 0 {
-		d.late++
-		d.latest = max(d.latest, over)
+		d.late = append(d.late, over)
 	}
 	most := budget + max(slack, budget)
 	if s.AtMostMS > 0 {
