@@ -23,12 +23,14 @@ const (
 // Proxy passes TCP connections on to a server, well or badly. All methods may be
 // called at any time, from any goroutine; a fault holds for open connections and new
 // ones, and for bytes that reach the proxy after the call. Without faults it adds
-// well under a millisecond.
+// well under a millisecond. Connections between servers that have this proxy by
+// WithProxy know no fault but Refuse and SetPeersBlackHole.
 type Proxy struct {
 	Addr string // 127.0.0.1:port, the same after Refuse
 
 	t      testing.TB
 	target string
+	peers  net.IP         // from where servers connect; nil if none do
 	wg     sync.WaitGroup // every goroutine of the proxy
 
 	mu        sync.Mutex       // guards the fields that follow
@@ -38,6 +40,7 @@ type Proxy struct {
 	accepted  int
 	cuts      int
 	faults    [2]fault // by Direction
+	peersHole bool
 	dropShare float64
 	dropRand  *rand.Rand
 }
@@ -50,6 +53,7 @@ type fault struct {
 // link is one client's connection and its twin to the server.
 type link struct {
 	client, server *net.TCPConn
+	peer           bool          // the client is a server too
 	done           chan struct{} // closed by end
 	once           sync.Once
 }
@@ -74,9 +78,17 @@ func (l *link) end(reset bool) {
 // host:port. A connection made while target refuses is reset.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
+	return startProxy(t, target, nil)
+}
+
+// peerIP is what servers behind proxies connect from; everybody else is 127.0.0.1.
+var peerIP = net.IPv4(127, 0, 0, 2)
+
+func startProxy(t testing.TB, target string, peers net.IP) *Proxy {
+	t.Helper()
 	ln := listenLoopback(t)
 	p := &Proxy{
-		Addr: ln.Addr().String(), t: t, target: target,
+		Addr: ln.Addr().String(), t: t, target: target, peers: peers,
 		links: map[*link]struct{}{},
 	}
 	t.Cleanup(p.close)
@@ -124,6 +136,15 @@ func (p *Proxy) SetBlackHole(dir Direction, on bool) {
 	p.faults[dir].blackHole = on
 }
 
+// SetPeersBlackHole is BlackHole for the connections between servers: replication
+// through this proxy stands still, and what was written meanwhile is lost with the
+// master. Clients don't notice.
+func (p *Proxy) SetPeersBlackHole(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.peersHole = on
+}
+
 // DropReplies resets the connection instead of passing a reply on, for that fraction
 // (0..1) of the chunks read from the server: the command has run, the client can't
 // know. The same seed gives the same choices in the same order of chunks.
@@ -139,7 +160,9 @@ func (p *Proxy) Cut() {
 	defer p.mu.Unlock()
 	p.cuts++
 	for l := range p.links {
-		l.end(true)
+		if !l.peer || p.closed {
+			l.end(true)
+		}
 	}
 }
 
@@ -163,7 +186,7 @@ func (p *Proxy) Refuse(on bool) {
 	p.serveLocked(ln.(*net.TCPListener))
 }
 
-// Accepted is the number of connections accepted so far.
+// Accepted is the number of connections accepted so far, those of peers left out.
 func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,11 +212,9 @@ func (p *Proxy) serveLocked(ln *net.TCPListener) {
 
 // join connects an accepted client to the server. A Cut while it dials counts.
 func (p *Proxy) join(client *net.TCPConn) {
-	p.mu.Lock()
-	p.accepted++
-	cuts := p.cuts
-	p.mu.Unlock()
 	l := &link{client: client, done: make(chan struct{})}
+	l.peer = client.RemoteAddr().(*net.TCPAddr).IP.Equal(p.peers)
+	cuts := p.count(l)
 	server, err := net.DialTimeout("tcp4", p.target, time.Second)
 	if err != nil {
 		l.end(true)
@@ -202,7 +223,7 @@ func (p *Proxy) join(client *net.TCPConn) {
 	l.server = server.(*net.TCPConn)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || cuts != p.cuts {
+	if p.closed || cuts != p.cuts && !l.peer {
 		l.end(true)
 		return
 	}
@@ -210,6 +231,15 @@ func (p *Proxy) join(client *net.TCPConn) {
 	p.pump(l, Requests, l.client, l.server)
 	p.pump(l, Replies, l.server, l.client)
 	p.wg.Go(func() { p.forget(l) })
+}
+
+func (p *Proxy) count(l *link) (cuts int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !l.peer {
+		p.accepted++
+	}
+	return p.cuts
 }
 
 func (p *Proxy) forget(l *link) {
@@ -240,7 +270,7 @@ func (p *Proxy) read(l *link, dir Direction, from *net.TCPConn, queue chan<- chu
 		if err != nil {
 			return
 		}
-		wait, swallow, drop := p.fate(dir)
+		wait, swallow, drop := p.fate(l, dir)
 		if drop {
 			l.end(true)
 			return
@@ -257,9 +287,12 @@ func (p *Proxy) read(l *link, dir Direction, from *net.TCPConn, queue chan<- chu
 }
 
 // fate decides about one chunk; it uses up a random number, so ask once.
-func (p *Proxy) fate(dir Direction) (wait time.Duration, swallow, drop bool) {
+func (p *Proxy) fate(l *link, dir Direction) (wait time.Duration, swallow, drop bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if l.peer {
+		return 0, p.peersHole, false
+	}
 	f := p.faults[dir]
 	if f.blackHole {
 		return 0, true, false
@@ -273,9 +306,12 @@ func (p *Proxy) fate(dir Direction) (wait time.Duration, swallow, drop bool) {
 	return f.delay, false, false
 }
 
-func (p *Proxy) swallows(dir Direction) bool {
+func (p *Proxy) swallows(l *link, dir Direction) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if l.peer {
+		return p.peersHole
+	}
 	return p.faults[dir].blackHole
 }
 
@@ -292,7 +328,7 @@ func (p *Proxy) write(l *link, dir Direction, to *net.TCPConn, queue <-chan chun
 		}
 	}
 	// The sender is gone, of which a black hole would not let the client hear.
-	if dir == Requests || !p.swallows(Replies) {
+	if dir == Requests || !p.swallows(l, Replies) {
 		l.end(false)
 	}
 }

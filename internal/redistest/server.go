@@ -1,5 +1,6 @@
-// Package redistest gives tests real Redis servers, a TCP proxy that misbehaves on
-// demand, and a scripted server that counts what it is asked.
+// Package redistest gives tests real Redis servers, alone, behind Sentinel or as a
+// Cluster, a TCP proxy that misbehaves on demand, and a scripted server that counts
+// what it is asked.
 //
 // Everything listens on 127.0.0.1 or a Unix socket only, and is gone, processes and
 // goroutines, when the test's cleanups have run. Nothing is ever skipped: without a
@@ -38,12 +39,16 @@ const (
 // WithConf says so. Stop, Kill, Restart, Pause and Resume are for one goroutine at a
 // time; the other methods may be called from any.
 type Server struct {
-	Addr   string // 127.0.0.1:port, the same after Restart
-	Socket string // path of its Unix socket, always on too
+	Addr   string // 127.0.0.1:port, the same after Restart; with WithTLS, of TLS
+	Socket string // path of its Unix socket, always on too, without TLS
 	PID    int    // changes with Restart
+	Proxy  *Proxy // in front of Addr; nil without WithProxy
 
 	bin, dir, password string
-	conf               []string
+	args, conf         []string
+	face               func() []string // conf that depends on the addresses
+	tls                *TLS
+	proxied            bool
 	proc               *os.Process
 	exited             chan struct{} // closed once proc has been waited for
 }
@@ -68,6 +73,27 @@ func WithDir(dir string) Option {
 	return func(s *Server) { s.dir = dir }
 }
 
+// WithUser adds a user with the rules of ACL SETUSER ("on", ">secret", "~limits:*",
+// "+evalsha"); a user has no right that its rules don't give. Do goes on as the
+// default user, so leave that one its rights and keep others out by WithPassword.
+func WithUser(name string, rules ...string) Option {
+	return WithConf("user", name+" "+strings.Join(rules, " "))
+}
+
+// WithTLS has the server speak only TLS on its port, with peers too, and demand a
+// certificate of clients.
+func WithTLS(files *TLS) Option {
+	return func(s *Server) { s.tls = files }
+}
+
+// WithProxy puts a Proxy in front of the server, which then tells everybody the
+// proxy's address as its own. The faults of a proxy do not touch what other servers
+// of a Sentinel or Cluster send through it: they come from 127.0.0.2, of which only
+// Linux has one. See Proxy.SetPeersBlackHole.
+func WithProxy() Option {
+	return func(s *Server) { s.proxied = true }
+}
+
 // Start runs a redis-server and returns when it answers PING. It is killed when the
 // test ends, and its log is shown if the test failed.
 func Start(t testing.TB, opts ...Option) *Server {
@@ -90,6 +116,9 @@ func Start(t testing.TB, opts ...Option) *Server {
 	// The port is free when it is picked; another process may be quicker to take it.
 	for range 3 {
 		s.Addr = pickAddr(t)
+		if s.proxied {
+			s.Proxy = startProxy(t, s.Addr, peerIP)
+		}
 		if err = s.launch(); err == nil {
 			return s
 		}
@@ -134,7 +163,7 @@ func (s *Server) launch() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(s.bin, confPath)
+	cmd := exec.Command(s.bin, append([]string{confPath}, s.args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = dieWithParent()
 	if err := cmd.Start(); err != nil {
@@ -151,12 +180,22 @@ func (s *Server) launch() error {
 
 // confText puts what must hold after what the test asked for: the last line wins.
 func (s *Server) confText() string {
-	_, port, _ := net.SplitHostPort(s.Addr)
 	lines := append([]string{`save ""`, "appendonly no"}, s.conf...)
-	lines = append(lines, "bind 127.0.0.1", "port "+port, "daemonize no", `logfile ""`,
+	lines = append(lines, "bind 127.0.0.1", "daemonize no", `logfile ""`,
 		"dir "+strconv.Quote(s.dir), "unixsocket "+strconv.Quote(s.Socket))
+	if s.tls == nil {
+		lines = append(lines, "port "+portOf(s.Addr))
+	} else {
+		lines = append(lines, s.tls.conf(portOf(s.Addr))...)
+	}
 	if s.password != "" {
-		lines = append(lines, "requirepass "+strconv.Quote(s.password))
+		lines = append(lines, "requirepass "+strconv.Quote(s.password), "masterauth "+strconv.Quote(s.password))
+	}
+	if s.proxied {
+		lines = append(lines, "bind-source-addr "+peerIP.String())
+	}
+	if s.face != nil {
+		lines = append(lines, s.face()...)
 	}
 	return strings.Join(lines, "\n") + "\n"
 }
@@ -237,9 +276,30 @@ func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 // again: os.Process knows that it was waited for.
 func (s *Server) signal(sig os.Signal) { s.proc.Signal(sig) }
 
-// URL is the address in the form Redis clients take, with the password if any.
+// alive tells whether the process runs and is not paused.
+func (s *Server) alive() bool {
+	select {
+	case <-s.exited:
+		return false
+	default:
+		return !stopped(s.PID)
+	}
+}
+
+// ClientAddr is where clients connect: the proxy's address, or Addr without one.
+func (s *Server) ClientAddr() string {
+	if s.Proxy != nil {
+		return s.Proxy.Addr
+	}
+	return s.Addr
+}
+
+// URL is ClientAddr in the form Redis clients take, with the password if any.
 func (s *Server) URL() string {
-	u := url.URL{Scheme: "redis", Host: s.Addr, Path: "/0"}
+	u := url.URL{Scheme: "redis", Host: s.ClientAddr(), Path: "/0"}
+	if s.tls != nil {
+		u.Scheme = "rediss"
+	}
 	if s.password != "" {
 		u.User = url.UserPassword("", s.password)
 	}
@@ -331,6 +391,11 @@ func listenLoopback(t testing.TB) *net.TCPListener {
 	}
 	t.Fatalf("no free port on 127.0.0.1: %v", err)
 	return nil
+}
+
+func portOf(addr string) string {
+	_, port, _ := net.SplitHostPort(addr)
+	return port
 }
 
 func pickAddr(t testing.TB) string {
