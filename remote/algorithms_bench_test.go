@@ -153,7 +153,7 @@ func (c *contest) plain() bool { return strings.HasSuffix(c.name, plain) }
 // key of 12.
 func (c *contest) key() string {
 	sum := sha1.Sum([]byte(c.name))
-	return "{rlsidecar:v2:api:user:" + hex.EncodeToString(sum[:])[:7] + "}" + scriptOf(c.rule.Algorithm).suffix
+	return "{rlsidecar:" + format + ":api:user:" + hex.EncodeToString(sum[:])[:7] + "}" + scriptOf(c.rule.Algorithm).suffix
 }
 
 // begin loads the script and asks until the bucket is about full of uses.
@@ -269,11 +269,11 @@ func (c *contest) answered(b *testing.B, host int, r *redis.Cmd) {
 	if c.plain() {
 		return
 	}
-	text, err := r.Text()
+	texts, err := r.StringSlice()
 	if err != nil {
 		b.Fatalf("%s: %v", c.name, err)
 	}
-	g, err := parseGrant(text, &c.rule)
+	g, err := parseGrant(texts[0], &c.rule)
 	c.got += g.Permits
 	switch {
 	case err != nil:

@@ -1,12 +1,9 @@
 -- What all scripts have in common: the ask and the rule, the estimate of demand, and
 -- how many permits are granted. The twin of internal/bucket/state.go.
--- KEYS[1] the bucket; ARGV[1] the ask and the rule, packed (see codec.go).
+-- key is the bucket, arg the ask and the rule, packed (see codec.go), time the clock.
 
 --- ask
 local LIFE, WIDTH, SLACK = 2000000, 500000, 1e-6
-local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
-local pack, unpack = struct.pack, struct.unpack
-local arg = ARGV[1]
 local reset, debit, refund, epoch, slot, recorded, keep, give, queued, need, unit,
   lease, rate, seen, lead, arrived, since, n, p = unpack('<dddddddddddddddddd', arg)
 local count, period, burst = {}, {}, {}
@@ -15,8 +12,7 @@ for i = 1, n do
   count[i], period[i], burst[i], p = unpack('<ddd', arg, p)
   fill = min(fill, burst[i] * period[i] / (count[i] * 1e6))
 end
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
+local now = time
 local at, born, demand, hosts, granted = now, 0, 0, 0, 0
 local borrow, paced, patience, pace, delay, life = 0, 0, 0, 0, 0, LIFE / 1e6
 local bare, flows = keep == 0 and give == 0, true -- flows: permits come back by themselves

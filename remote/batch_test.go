@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"rlsidecar/internal/bucket"
 	"rlsidecar/internal/redistest"
 )
 
@@ -57,16 +58,16 @@ func (g *gate) answer(key string, _ int) (string, redistest.Action) {
 	return granted(int64(permits)), redistest.Reply
 }
 
-// sizes records the scripts of each pipeline.
+// sizes records the asks of each pipeline.
 type sizes struct {
 	mu  sync.Mutex
 	all []int
 }
 
-func (s *sizes) observe(scripts int, _ time.Duration) {
+func (s *sizes) observe(asks int, _ time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all = append(s.all, scripts)
+	s.all = append(s.all, asks)
 }
 
 func (s *sizes) sorted() []int {
@@ -110,8 +111,8 @@ func TestManyAsksFewPipelines(t *testing.T) {
 	}
 	want := fmt.Sprint(append(slices.Repeat([]int{1}, pipelines), 50, maxBatch, maxBatch, maxBatch))
 	await(t, leisure, "pipelines of "+want, func() bool { return fmt.Sprint(s.sorted()) == want })
-	if got := r.Scripts(); got != pipelines+later {
-		t.Errorf("Scripts is %d, want %d", got, pipelines+later)
+	if asks, calls := r.Asks(), r.Scripts(); asks != pipelines+later || calls != pipelines+4*maxBatch/maxKeys {
+		t.Errorf("%d asks in %d calls, want %d in %d", asks, calls, pipelines+later, pipelines+4*maxBatch/maxKeys)
 	}
 }
 
@@ -120,7 +121,7 @@ func TestReplyBelongsToItsQuestion(t *testing.T) {
 	f := redistest.StartFake(t, fakeAuthority(func(key string, _ int) (string, redistest.Action) {
 		permits, _ := strconv.Atoi(strings.TrimPrefix(key, "p:"))
 		if permits%7 == 3 {
-			return says("WRONGTYPE of key " + key)
+			return failed("WRONGTYPE of key " + key), redistest.Reply
 		}
 		return granted(int64(permits)), redistest.Reply
 	}))
@@ -135,6 +136,79 @@ func TestReplyBelongsToItsQuestion(t *testing.T) {
 			t.Errorf("question %d got %d permits, %v", i, q.grant.Permits, q.err)
 		}
 	}
+}
+
+// A real Redis: of three keys in one call one is a list, one is somebody's string, and
+// the third gets its permit.
+func TestBadKeyFailsAlone(t *testing.T) {
+	server := redistest.Start(t)
+	r := reached(t, server.URL(), leisure)
+	for _, name := range bucket.Algorithms() {
+		algorithm, _ := bucket.ParseAlgorithm(name)
+		qs := three(t, algorithm)
+		server.Do(t, "LPUSH", r.key(&qs[0].Question), "x")
+		server.Do(t, "SET", r.key(&qs[1].Question), strings.Repeat("not a bucket", 30))
+		r.send([]*bucket.Question{&qs[0].Question, &qs[1].Question, &qs[2].Question})
+		for i, want := range []string{"WRONGTYPE", "FOREIGN", ""} {
+			if err := fmt.Sprint(qs[i].err); want != "" && (!strings.HasPrefix(err, want) || qs[i].outcome() != "refused") {
+				t.Errorf("%s: %s is %s, %v; want %s", algorithm, qs[i].Key, qs[i].outcome(), err, want)
+			}
+		}
+		if qs[2].err != nil || qs[2].grant.Permits != 1 {
+			t.Errorf("%s: %s got %+v, %v", algorithm, qs[2].Key, qs[2].grant, qs[2].err)
+		}
+		if !r.Reachable() || !strings.Contains(r.Status().Bucket, "FOREIGN") {
+			t.Errorf("%s: Status is %+v", algorithm, r.Status())
+		}
+	}
+}
+
+// A Redis without memory refuses all keys of a call: nothing of it was written, the
+// agent is told so, and each has its permit when there is room again.
+func TestNoMemoryRefusesTheWholeCall(t *testing.T) {
+	server := redistest.Start(t)
+	r := reached(t, server.URL(), leisure)
+	for _, name := range bucket.Algorithms() {
+		algorithm, _ := bucket.ParseAlgorithm(name)
+		qs := three(t, algorithm)
+		batch := []*bucket.Question{&qs[0].Question, &qs[1].Question, &qs[2].Question}
+		server.Do(t, "CONFIG", "SET", "maxmemory", "1")
+		r.send(batch)
+		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+		for _, q := range qs {
+			if q.outcome() != "refused" || !strings.Contains(q.err.Error(), "OOM") {
+				t.Errorf("%s: %s is %s, %v; want OOM", algorithm, q.Key, q.outcome(), q.err)
+			}
+		}
+		if s := r.Status(); s.State != "failing" || !strings.Contains(s.Mend, "maxmemory") {
+			t.Errorf("%s: Status is %+v", algorithm, s)
+		}
+		r.reach(t.Context())
+		for i := range qs {
+			qs[i].done = make(chan struct{})
+		}
+		r.send(batch)
+		for _, q := range qs {
+			if q.err != nil || q.grant.Permits != 1 || q.grant.Granted != 1 {
+				t.Errorf("%s: %s got %+v, %v", algorithm, q.Key, q.grant, q.err)
+			}
+		}
+	}
+}
+
+// three are questions of one call about buckets of an algorithm.
+func three(t *testing.T, a bucket.Algorithm) (qs []*asked) {
+	t.Helper()
+	rule, err := bucket.Rule{Algorithm: a}.With(bucket.Limit{Count: 100, Period: time.Second, Burst: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		q := question(fmt.Sprint(a, i))
+		q.Rule, q.Ask.Agent, q.Ask.Seq = &rule, 1, 1
+		qs = append(qs, q)
+	}
+	return qs
 }
 
 // Connections are made, and greeted, before Redis counts as reachable: no call pays

@@ -65,6 +65,22 @@ func parseGrant(reply string, r *bucket.Rule) (bucket.Grant, error) {
 	return g, nil
 }
 
+// refusal is the error of a single key.
+type refusal string
+
+func (e refusal) Error() string { return string(e) }
+
+// RedisError tells that the text is Redis's own.
+func (refusal) RedisError() {}
+
+// keyError returns the error that stands in the place of a key's reply, or nil.
+func keyError(reply any) error {
+	if words, is := reply.([]any); is && len(words) == 1 {
+		return refusal(fmt.Sprint(words[0]))
+	}
+	return nil
+}
+
 func bit(b bool) float64 {
 	if b {
 		return 1

@@ -138,9 +138,10 @@ func classify(err error, prefix string) fault {
 }
 
 // ofScript takes off what Redis before 7 puts before an error raised in a script:
-// "ERR Error running script (call to f_SHA): @user_script:9: @user_script: 9: -".
+// "ERR Error running script (call to f_SHA): @user_script:9: @user_script: 9: -", and
+// what is left of it for the error of a single key: "@user_script: 9: -".
 func ofScript(text string) string {
-	if !strings.HasPrefix(text, "ERR Error running script") {
+	if !strings.HasPrefix(text, "ERR Error running script") && !strings.HasPrefix(text, "@user_script:") {
 		return text
 	}
 	_, place, found := strings.Cut(text, "@user_script:")

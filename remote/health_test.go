@@ -67,6 +67,7 @@ func TestClassifyReplies(t *testing.T) {
 			"with the place, as Redis 7":          rejected(c.text + " script: " + sha + ", on @user_script:172."),
 			"of a script, Redis 6":                rejected(old + "@user_script: 172: -" + c.text),
 			"of a command in a script, Redis 6":   rejected(old + c.text),
+			"of a key, Redis 6":                   rejected("@user_script: 172: -" + c.text),
 			"one of several":                      errors.Join(rejected(c.text), io.EOF),
 			"with the rest of its lines, Redis 6": rejected(old + c.text + "\nmore"),
 		} {

@@ -5,14 +5,14 @@ local KIND, TURN = 4, 100000
 life = LIFE / 4 / 1e6
 local agent, seq, in_use, holding, waited = unpack('<ddddd', arg, p)
 bare, flows, fill = keep == in_use and give == 0, false, 0.5
-local raw = redis.call('GET', KEYS[1])
+local raw = call('GET', key)
 local all, own, others, found = {}, nil, 0, 0
 
 if raw then
   local kind, size, q
   if #raw >= 45 then kind, size = unpack('<BI4', raw) end
   if kind ~= KIND or #raw ~= 45 + 56 * size then
-    return redis.error_reply('FOREIGN value under ' .. KEYS[1])
+    error({err = 'FOREIGN value'})
   end
   at, born, demand, hosts, granted, q = unpack('<ddddd', raw, 6)
   now = max(now, at)
@@ -70,5 +70,5 @@ for i = 1, found do
   state[i + 1] = pack('<ddddddd', h[1], h[2], h[3], h[4], h[5], h[6], h[7])
   longest = max(longest, h[4] - now)
 end
-redis.call('SET', KEYS[1], table.concat(state), 'PX', string.format('%.0f', longest / 1000 + 5000))
+call('SET', key, table.concat(state), 'PX', ceil(longest / 1000 + 5000))
 return reply .. pack('<dddd', count[1] - others - own[3], max(1, need), 0, 0)

@@ -1,25 +1,22 @@
 -- The authority of one bucket: the twin of internal/bucket/state.go. This is the
--- frame; each line "--> name" stands for the section of that name in ask.lua or in the
--- file of the algorithm (levels.lua, windows.lua, log.lua). See script.go.
+-- frame, which call.lua runs for each key; each line "--> name" stands for the section
+-- of that name in ask.lua or in the file of the algorithm (levels.lua, windows.lua,
+-- log.lua). See script.go.
 --> ask
 local out, slots, slotted, had = 0, {}, 0, 0
 --> setup
 if raw then
   local kind, q
-  if #raw >= 51 then kind, had, slotted = unpack('<BBB', raw) end
-  if kind ~= KIND or had < 1 or had > 4 or #raw < 51 + 16 * slotted then
-    return redis.error_reply('FOREIGN value under ' .. KEYS[1])
+  if #raw >= 51 then
+    kind, had, slotted, at, born, out, demand, hosts, granted, q = unpack('<BBBdddddd', raw)
   end
-  at, born, out, demand, hosts, granted, q = unpack('<dddddd', raw, 4)
+  local well = kind == KIND and had >= 1 and had <= 4 and slotted <= 5
+  --> read
+  if not well then error({err = 'FOREIGN value'}) end
   for i = 1, slotted do
     local e, v
     e, v, q = unpack('<dd', raw, q)
     slots[i] = {e, v}
-  end
-  local well = true
-  --> read
-  if not well then
-    return redis.error_reply('FOREIGN value under ' .. KEYS[1])
   end
   now = max(now, at)
 end
@@ -101,10 +98,10 @@ if leased > 0 then
   end
 end
 
--- write
+-- write: with few strings, since they are most of the cost
 local flags = (void and 1 or 0) + (scarce and 2 or 0) + (out >= 1 and 4 or 0)
-local state = pack('<BBBdddddd', KIND, n, slotted, now, born, out, demand, hosts, granted)
-for i = 1, slotted do state = state .. pack('<dd', slots[i][1], slots[i][2]) end
-local reply = pack('<ddddddddddd', permits, direct, born, ends, flags, horizon, interval, hosts, granted, life, delay)
+local state, reply
 --> write
+for i = 1, slotted do state = state .. pack('<dd', slots[i][1], slots[i][2]) end
+--> store
 return reply

@@ -9,10 +9,10 @@ for i = 1, n do
   pace = max(pace, period[i] / (count[i] * 1e6))
   if how >= WINDOWED then count[i] = burst[i] end
 end
-local raw = redis.call('GET', KEYS[1])
+local raw = call('GET', key)
 
 --- read
-well = #raw == q - 1 + 24 * had
+well = well and #raw == q - 1 + 24 * had + 16 * slotted
 if well then
   for i = 1, had do level_of[i], tick[i], was[i], q = unpack('<ddd', raw, q) end
 end
@@ -97,8 +97,15 @@ for i = 1, n do
   if how == AT_ONCE then f = f + period[i] end
   if how >= WINDOWED then f = tick[i] + period[i] - now end
   full = max(full, f)
+end
+state = pack('<BBBddddddddd', KIND, n, slotted, now, born, out, demand, hosts, granted, level_of[1], tick[1], burst[1])
+reply = pack('<ddddddddddddd', permits, direct, born, ends, flags, horizon, interval, hosts, granted, life, delay,
+  level_of[1], tick[1] - now)
+for i = 2, n do
   state = state .. pack('<ddd', level_of[i], tick[i], burst[i])
   reply = reply .. pack('<dd', level_of[i], tick[i] - now)
 end
+
+--- store
 local forget = min(full / 1000, 3e11) + LIFE / 1000 + 5000
-redis.call('SET', KEYS[1], state, 'PX', string.format('%.0f', forget))
+call('SET', key, state, 'PX', ceil(forget))

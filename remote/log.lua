@@ -13,7 +13,7 @@ local function offset(j) return HEAD + SIZE * (j - 1) end
 local function get(j) -- who reads on gets more at a time
   if not stamp[j] then
     local first = j - (j - 1) % 8
-    local bytes = redis.call('GETRANGE', KEYS[1], offset(first), offset(first + chunk) - 1)
+    local bytes = call('GETRANGE', key, offset(first), offset(first + chunk) - 1)
     local flat = {unpack('<' .. string.rep('dI4', #bytes / SIZE), bytes)}
     for k = 0, #bytes / SIZE - 1 do
       if not stamp[first + k] then
@@ -67,16 +67,16 @@ local function wait(i, short)
   end
   return 0
 end
-local raw = redis.call('GETRANGE', KEYS[1], 0, HEAD - 1)
+local raw = call('GETRANGE', key, 0, HEAD - 1)
 if raw == '' then raw = false end
 
 --- read
-well = #raw == HEAD
+well = well and #raw == HEAD
 if well then
   total, latest, q = unpack('<dd', raw, q)
   for i = 1, had do from[i], cut[i], used[i], q = unpack('<ddd', raw, q) end
   stored = total
-  well = redis.call('STRLEN', KEYS[1]) >= offset(total + 1)
+  well = call('STRLEN', key) >= offset(total + 1)
 end
 
 --- begin
@@ -136,17 +136,20 @@ for i = 1, n do
   longest = max(longest, period[i])
   oldest = min(oldest, from[i])
 end
-if stored == 0 then redis.call('SET', KEYS[1], string.rep('\0', HEAD)) end
+if stored == 0 then call('SET', key, string.rep('\0', HEAD)) end
 for j in pairs(dirty) do
-  redis.call('SETRANGE', KEYS[1], offset(j), pack('<dI4', stamp[j], permits_of[j]))
+  call('SETRANGE', key, offset(j), pack('<dI4', stamp[j], permits_of[j]))
 end
 if oldest > 64 and 2 * oldest > total then -- most marks count no more: they go
-  redis.call('SET', KEYS[1], string.rep('\0', HEAD) .. redis.call('GETRANGE', KEYS[1], offset(oldest), offset(total + 1) - 1))
+  call('SET', key, string.rep('\0', HEAD) .. call('GETRANGE', key, offset(oldest), offset(total + 1) - 1))
   for i = 1, n do from[i] = from[i] - oldest + 1 end
   total = total - oldest + 1
 end
-state = state .. pack('<dd', total, latest)
+state = pack('<BBBdddddddd', KIND, n, slotted, now, born, out, demand, hosts, granted, total, latest)
 for i = 1, n do state = state .. pack('<ddd', from[i], cut[i], used[i]) end
-redis.call('SETRANGE', KEYS[1], 0, state .. string.rep('\0', HEAD - #state))
-redis.call('PEXPIRE', KEYS[1], string.format('%.0f', (longest + LIFE) / 1000 + 5000))
-reply = reply .. pack('<dddd', left, want, soon, full)
+reply = pack('<ddddddddddddddd', permits, direct, born, ends, flags, horizon, interval, hosts, granted, life, delay,
+  left, want, soon, full)
+
+--- store
+call('SETRANGE', key, 0, state .. string.rep('\0', HEAD - #state))
+call('PEXPIRE', key, ceil((longest + LIFE) / 1000 + 5000))

@@ -12,6 +12,8 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -58,7 +60,7 @@ func await(t *testing.T, within time.Duration, what string, ok func() bool) time
 type answer func(key string, nth int) (reply string, action redistest.Action)
 
 // fakeAuthority grants the probe, and has asks answered by a; all else is Redis as
-// usual.
+// usual. What a says of one key in place of a reply becomes of the whole call.
 func fakeAuthority(a answer) redistest.Handle {
 	var mu sync.Mutex
 	asked := map[string]int{}
@@ -66,35 +68,50 @@ func fakeAuthority(a answer) redistest.Handle {
 		if !strings.EqualFold(args[0], "evalsha") {
 			return redistest.DefaultHandle(conn, args)
 		}
-		key := keyOf(args)
-		if strings.HasPrefix(key, "~probe:") {
-			return granted(0), redistest.Reply
+		keys := keysOf(args)
+		if strings.HasPrefix(keys[0], "~probe:") {
+			return redistest.Array(granted(0)), redistest.Reply
 		}
-		mu.Lock()
-		asked[key]++
-		nth := asked[key]
-		mu.Unlock()
-		return a(key, nth)
+		var replies []string
+		for _, key := range keys {
+			mu.Lock()
+			asked[key]++
+			nth := asked[key]
+			mu.Unlock()
+			reply, action := a(key, nth)
+			if action != redistest.Reply || strings.HasPrefix(reply, "+") || strings.HasPrefix(reply, "-") {
+				return reply, action
+			}
+			replies = append(replies, reply)
+		}
+		return redistest.Array(replies...), redistest.Reply
 	}
 }
 
-// keyOf returns the policy and key that an EVALSHA is about.
-func keyOf(args []string) string {
-	return strings.TrimSuffix(strings.TrimPrefix(args[3], "{test:v2:"), "}")
+// failed is the script's reply for a key that cannot be used.
+func failed(text string) string { return redistest.Array(redistest.Bulk(text)) }
+
+// keysOf returns the policies and keys that an EVALSHA is about.
+func keysOf(args []string) (keys []string) {
+	n, _ := strconv.Atoi(args[2])
+	for _, key := range args[3 : 3+n] {
+		keys = append(keys, strings.TrimSuffix(strings.TrimPrefix(key, "{test:"+format+":"), "}"))
+	}
+	return keys
 }
 
 // timesSent counts the EVALSHAs about a key that arrived.
 func timesSent(f *redistest.Fake, key string) int {
 	n := 0
 	for _, args := range f.Commands() {
-		if strings.EqualFold(args[0], "evalsha") && keyOf(args) == key {
+		if strings.EqualFold(args[0], "evalsha") && slices.Contains(keysOf(args), key) {
 			n++
 		}
 	}
 	return n
 }
 
-// granted is the script's reply for a rule of one limit.
+// granted is the script's reply for a key whose rule has one limit.
 func granted(permits int64) string {
 	var reply [8 * (grantHead + grantLevel)]byte
 	binary.LittleEndian.PutUint64(reply[:], math.Float64bits(float64(permits)))

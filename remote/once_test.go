@@ -50,7 +50,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 			timeout: brief, want: "lost lost lost", sent: [3]int{1, 1, 1}},
 		{name: "closed before the first reply", answer: first("p:a", "", redistest.Close),
 			timeout: leisure, want: "lost lost lost", sent: [3]int{1, 0, 0}},
-		{name: "closed after the first reply", answer: first("p:a", granted(1), redistest.CloseAfter),
+		{name: "closed after the first reply", answer: first("p:a", redistest.Array(granted(1)), redistest.CloseAfter),
 			timeout: leisure, want: "lost lost lost", sent: [3]int{1, 0, 0}},
 		{name: "closed before the last reply", answer: first("p:c", "", redistest.Close),
 			timeout: leisure, want: "lost lost lost", sent: [3]int{1, 1, 1}},
@@ -58,7 +58,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 			timeout: leisure, want: "lost lost lost", sent: [3]int{1, 1, 1}},
 		{name: "a reply of another length", answer: first("p:b", redistest.Bulk("short"), redistest.Reply),
 			timeout: leisure, want: "granted lost granted", sent: [3]int{1, 1, 1}},
-		{name: "a reply of another type", answer: first("p:b", redistest.Array(), redistest.Reply),
+		{name: "a reply of another type", answer: first("p:b", redistest.Simple("OK"), redistest.Reply),
 			timeout: leisure, want: "granted lost granted", sent: [3]int{1, 1, 1}, up: true},
 		{name: "LOADING on the first", answer: first("p:a", redistest.Error("LOADING Redis is loading the dataset in memory"), 0),
 			timeout: leisure, want: "refused granted granted", sent: [3]int{1, 1, 1}},
@@ -92,6 +92,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 			t.Parallel()
 			f := redistest.StartFake(t, fakeAuthority(c.answer))
 			r := reached(t, f.URL(), c.timeout)
+			r.keys = 1
 			if got := sendABC(r); got != c.want {
 				t.Errorf("outcomes %s, want %s", got, c.want)
 			}
@@ -105,6 +106,50 @@ func TestNothingIsSentTwice(t *testing.T) {
 			}
 			if got := f.Count("script load") - len(distinct); got != c.loads {
 				t.Errorf("the scripts were loaded %d times more, want %d", got, c.loads)
+			}
+		})
+	}
+}
+
+// The questions of one call share its fate, but for what is said of each.
+func TestCallOfMany(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer answer
+		want   string // what becomes of the keys a, b and c, asked in one call
+		sent   int    // calls
+		up     bool
+	}{
+		{"all granted", first("", "", 0), "granted granted granted", 1, true},
+		{"FOREIGN in the middle", first("p:b", failed("FOREIGN value"), 0), "granted refused granted", 1, true},
+		{"READONLY at the end", first("p:c", failed("READONLY You can't write against a read only replica."), 0), "granted granted refused", 1, false},
+		{"OOM of all", first("p:a", redistest.Error("OOM command not allowed when used memory > 'maxmemory'."), 0), "refused refused refused", 1, false},
+		{"a reply of another length", first("p:a", redistest.Bulk("short"), 0), "lost granted granted", 1, false},
+		{"a reply of another type", first("p:a", redistest.Int(1), 0), "lost granted granted", 1, false},
+		{"no replies", first("p:a", "+OK\r\n", 0), "lost lost lost", 1, false},
+		{"no reply", first("p:b", "", redistest.Swallow), "lost lost lost", 1, false},
+		{"closed in the middle of the reply", func(string, int) (string, redistest.Action) {
+			return "*3\r\n" + granted(1) + granted(1)[:20], redistest.CloseAfter
+		}, "lost lost lost", 1, false},
+		{"NOSCRIPT", func(key string, nth int) (string, redistest.Action) {
+			if key == "p:a" && nth == 1 {
+				return says(noScript)
+			}
+			return granted(1), redistest.Reply
+		}, "granted granted granted", 2, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := redistest.StartFake(t, fakeAuthority(c.answer))
+			r := reached(t, f.URL(), 4*brief)
+			if got := sendABC(r); got != c.want {
+				t.Errorf("outcomes %s, want %s", got, c.want)
+			}
+			if r.Reachable() != c.up {
+				t.Errorf("Reachable is %v, want %v: %+v", r.Reachable(), c.up, r.Status())
+			}
+			if got := f.Count("evalsha") - 1; got != c.sent {
+				t.Errorf("%d calls arrived, want %d", got, c.sent)
 			}
 		})
 	}
@@ -151,8 +196,8 @@ func TestScriptCannotBeLoadedAgain(t *testing.T) {
 			if got := sendABC(r); got != "refused refused refused" {
 				t.Errorf("outcomes %s, want all refused", got)
 			}
-			if got := f.Count("evalsha") - 1; got != 3 {
-				t.Errorf("%d EVALSHAs arrived, want 3", got)
+			if got := f.Count("evalsha") - 1; got != 1 {
+				t.Errorf("%d EVALSHAs arrived, want 1", got)
 			}
 		})
 	}
@@ -217,7 +262,7 @@ func sendWithRetries(t *testing.T, reply string, action redistest.Action, pipeli
 	f := redistest.StartFake(t, fakeAuthority(func(string, int) (string, redistest.Action) { return reply, action }))
 	client := redis.NewClient(&redis.Options{Addr: f.Addr, Protocol: 2, ReadTimeout: brief, MaxRetryBackoff: time.Millisecond})
 	defer client.Close()
-	command := (&Redis{}).command(context.Background(), question("a").Rule, "{test:v2:p:a}", &bucket.Ask{})
+	command := (&Redis{o: Options{Prefix: "test"}}).command(context.Background(), &call{levels, []*bucket.Question{&question("a").Question}})
 	var c redis.Cmder = command
 	if plain {
 		c = command.Cmd

@@ -22,9 +22,10 @@ import (
 )
 
 const (
-	format     = "v2" // of what is stored; part of every key
+	format     = "v3" // of what is stored; part of every key
 	pipelines  = 4    // in flight at once
-	maxBatch   = 64   // scripts in one pipeline: about 1 ms of Redis
+	maxBatch   = 64   // asks in one pipeline: less than 1 ms of Redis
+	maxKeys    = 32   // buckets in one script call: Redis does nothing else meanwhile
 	silence    = 3    // times the time-out that a busy Redis may say nothing
 	loadTries  = 2    // times that missing scripts are loaded for one pipeline
 	patience   = time.Second
@@ -41,8 +42,8 @@ type Options struct {
 	Timeout      time.Duration // for one pipeline, 1 ms..10 s
 	Prefix       string        // of every key
 	Log          *slog.Logger
-	// Observe, if set, is told of each pipeline: its scripts, and how long it took.
-	Observe func(scripts int, took time.Duration)
+	// Observe, if set, is told of each pipeline: its asks, and how long it took.
+	Observe func(asks int, took time.Duration)
 }
 
 // Redis is a limiter's authority.
@@ -52,8 +53,10 @@ type Options struct {
 type Redis struct {
 	client  *redis.Client
 	o       Options
-	scripts atomic.Uint64
-	heard   atomic.Int64 // Unix ns when Redis last answered a script
+	keys    int           // buckets in one script call at most
+	scripts atomic.Uint64 // calls of them
+	asks    atomic.Uint64
+	heard   atomic.Int64 // Unix ns when Redis last answered an ask
 	health  health
 	work    sync.WaitGroup
 
@@ -80,7 +83,7 @@ func Open(o Options) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Redis{client: redis.NewClient(client), o: o}
+	r := &Redis{client: redis.NewClient(client), o: o, keys: maxKeys}
 	r.health.init(o.Log)
 	return r, nil
 }
@@ -201,35 +204,75 @@ func scriptsOf(batch []*bucket.Question) (all []*script) {
 	return all
 }
 
+// call is the questions that one script call asks, at most Redis.keys of them.
+type call struct {
+	script    *script
+	questions []*bucket.Question
+}
+
+// calls sorts a batch into script calls.
+func (r *Redis) calls(batch []*bucket.Question) (all []*call) {
+	for _, q := range batch {
+		s := scriptOf(q.Rule.Algorithm)
+		i := slices.IndexFunc(all, func(c *call) bool { return c.script.sha == s.sha && len(c.questions) < r.keys })
+		if i < 0 {
+			i = len(all)
+			all = append(all, &call{script: s})
+		}
+		all[i].questions = append(all[i].questions, q)
+	}
+	return all
+}
+
 // exec runs one pipeline and answers its questions, but for those that need the
 // script loaded, which it returns unless this is the last try.
 func (r *Redis) exec(ctx context.Context, batch []*bucket.Question, last bool) (missing []*bucket.Question) {
 	pipe := r.client.Pipeline()
-	commands := make([]once, len(batch))
-	for i, q := range batch {
-		commands[i] = r.command(ctx, q.Rule, r.key(q), &q.Ask)
+	calls := r.calls(batch)
+	commands := make([]once, len(calls))
+	for i, c := range calls {
+		commands[i] = r.command(ctx, c)
 		_ = pipe.Process(ctx, commands[i])
 	}
 	started := time.Now()
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	ended := time.Now()
-	r.scripts.Add(uint64(len(batch)))
+	r.scripts.Add(uint64(len(calls)))
+	r.asks.Add(uint64(len(batch)))
 	if r.o.Observe != nil {
 		r.o.Observe(len(batch), ended.Sub(started))
 	}
-	for i, q := range batch {
-		reply, err := commands[i].Text()
-		switch {
-		case err == nil:
-			r.heard.Store(ended.UnixNano())
-			r.grant(q, reply)
-		case redis.HasErrorPrefix(err, "NOSCRIPT") && !last:
-			missing = append(missing, q)
-		default:
-			r.refuse(q, err, r.judge(err))
+	for i, c := range calls {
+		replies, err := commands[i].Slice()
+		if redis.HasErrorPrefix(err, "NOSCRIPT") && !last {
+			missing = append(missing, c.questions...)
+			continue
 		}
+		if err == nil {
+			r.heard.Store(ended.UnixNano())
+		}
+		r.answer(c, replies, err)
 	}
 	return missing
+}
+
+// answer gives each question of a call its reply, or what became of all.
+func (r *Redis) answer(c *call, replies []any, err error) {
+	if err == nil && len(replies) != len(c.questions) {
+		err = fmt.Errorf("the script answered %d asks of %d", len(replies), len(c.questions))
+	}
+	for i, q := range c.questions {
+		if err != nil {
+			r.refuse(q, err, r.judge(err))
+			continue
+		}
+		if failure := keyError(replies[i]); failure != nil {
+			r.refuse(q, failure, r.judge(failure))
+			continue
+		}
+		reply, _ := replies[i].(string) // of another type, it has no length that is right
+		r.grant(q, reply)
+	}
 }
 
 // judge is classify for a pipeline. One that fails while others are answered says
@@ -276,10 +319,17 @@ type once struct{ *redis.Cmd }
 // NoRetry tells go-redis that the command must not be repeated.
 func (once) NoRetry() bool { return true }
 
-func (r *Redis) command(ctx context.Context, rule *bucket.Rule, key string, a *bucket.Ask) once {
-	c := redis.NewCmd(ctx, "evalsha", scriptOf(rule.Algorithm).sha, 1, key, AppendAsk(nil, rule, a))
-	c.SetFirstKeyPos(3)
-	return once{c}
+func (r *Redis) command(ctx context.Context, c *call) once {
+	words := []any{"evalsha", c.script.sha, len(c.questions)}
+	for _, q := range c.questions {
+		words = append(words, r.key(q))
+	}
+	for _, q := range c.questions {
+		words = append(words, AppendAsk(nil, q.Rule, &q.Ask))
+	}
+	command := redis.NewCmd(ctx, words...)
+	command.SetFirstKeyPos(3)
+	return once{command}
 }
 
 // key names a bucket in Redis. The braces keep whatever is ever stored beside it
@@ -331,7 +381,7 @@ func (r *Redis) reach(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	rule, _ := bucket.NewRule(bucket.Limit{Count: 1, Period: time.Second, Burst: 1})
-	probe := r.command(ctx, &rule, r.key(&bucket.Question{Policy: "~probe", Rule: &rule}), &bucket.Ask{})
+	probe := r.command(ctx, &call{levels, []*bucket.Question{{Policy: "~probe", Rule: &rule}}})
 	if err := r.client.Process(ctx, probe); err != nil {
 		r.health.fail(classify(err, r.o.Prefix))
 		return
@@ -380,5 +430,8 @@ func (r *Redis) Close() error {
 	return err
 }
 
-// Scripts returns how many scripts were sent since the start.
+// Scripts returns how many script calls were sent since the start.
 func (r *Redis) Scripts() uint64 { return r.scripts.Load() }
+
+// Asks returns how many buckets these calls asked, the ones asked again included.
+func (r *Redis) Asks() uint64 { return r.asks.Load() }

@@ -13,6 +13,9 @@ import (
 	"rlsidecar/internal/bucket"
 )
 
+//go:embed call.lua
+var callFrame string
+
 //go:embed ask.lua
 var askPart string
 
@@ -38,7 +41,7 @@ type script struct {
 }
 
 // assemble puts the sections of parts, each headed by "--- name", into the frame in
-// place of the lines "--> name".
+// place of the lines "--> name", and the frame into that of a call.
 func assemble(suffix, frame string, parts ...string) *script {
 	sections := map[string]string{}
 	for _, part := range parts {
@@ -47,6 +50,13 @@ func assemble(suffix, frame string, parts ...string) *script {
 			sections[name] = text
 		}
 	}
+	sections["answer"] = expand(frame, sections)
+	text := expand(callFrame, sections)
+	sum := sha1.Sum([]byte(text))
+	return &script{text, hex.EncodeToString(sum[:]), suffix}
+}
+
+func expand(frame string, sections map[string]string) string {
 	var text strings.Builder
 	for line := range strings.Lines(frame) {
 		if name, is := strings.CutPrefix(strings.TrimSpace(line), "--> "); is {
@@ -56,8 +66,7 @@ func assemble(suffix, frame string, parts ...string) *script {
 		}
 		text.WriteString(line)
 	}
-	sum := sha1.Sum([]byte(text.String()))
-	return &script{text.String(), hex.EncodeToString(sum[:]), suffix}
+	return text.String()
 }
 
 var (

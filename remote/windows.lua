@@ -70,10 +70,10 @@ local function wait(i, short)
   local last = marks[i][#marks[i]]
   return last and max(1, last[1] + period[i] + part[i] - now) or 0
 end
-local raw = redis.call('GET', KEYS[1])
+local raw = call('GET', key)
 
 --- read
-for i = 1, had do
+for i = 1, well and had or 0 do
   local size, list, total = 0, {}, 0
   if well and #raw > q then size, q = unpack('<H', raw, q) else well = false end
   well = well and #raw >= q - 1 + 12 * size
@@ -85,7 +85,7 @@ for i = 1, had do
   q = flat[2 * size + 1] or q
   marks[i], sum[i] = list, total
 end
-well = well and #raw == q - 1
+well = well and #raw == q - 1 + 16 * slotted
 
 --- begin
 for i = 1, n do marks[i], sum[i] = {}, 0 end
@@ -135,6 +135,7 @@ mark(now, direct)
 
 --- write
 local soon, full, longest, want, left = 0, 0, 0, max(1, need), math.huge
+local packed = {pack('<BBBdddddd', KIND, n, slotted, now, born, out, demand, hosts, granted)}
 for i = 1, n do
   local list, u = marks[i], used(i)
   local short = min(want, burst[i]) - (burst[i] - out - u)
@@ -146,9 +147,12 @@ for i = 1, n do
   end
   if #list > 0 then full = max(full, list[#list][1] + period[i] + part[i] - now) end
   longest = max(longest, period[i] + part[i])
-  local packed = {state, pack('<H', #list)}
-  for j = 1, #list do packed[j + 2] = pack('<dI4', list[j][1], list[j][2]) end
-  state = table.concat(packed)
+  packed[#packed + 1] = pack('<H', #list)
+  for j = 1, #list do packed[#packed + 1] = pack('<dI4', list[j][1], list[j][2]) end
 end
-redis.call('SET', KEYS[1], state, 'PX', string.format('%.0f', (longest + LIFE) / 1000 + 5000))
-reply = reply .. pack('<dddd', left, want, soon, full)
+state = table.concat(packed)
+reply = pack('<ddddddddddddddd', permits, direct, born, ends, flags, horizon, interval, hosts, granted, life, delay,
+  left, want, soon, full)
+
+--- store
+call('SET', key, state, 'PX', ceil((longest + LIFE) / 1000 + 5000))

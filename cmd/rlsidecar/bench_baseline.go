@@ -195,8 +195,8 @@ func allowedPlain(c *redis.Cmd) (bool, error) {
 }
 
 func allowedLease(c *redis.Cmd) (bool, error) {
-	reply, err := c.Text()
-	return err == nil && len(reply) >= 8 && binary.LittleEndian.Uint64([]byte(reply[:8])) != 0, err
+	replies, err := c.StringSlice()
+	return err == nil && len(replies[0]) >= 8 && binary.LittleEndian.Uint64([]byte(replies[0][:8])) != 0, err
 }
 
 // askForOne is the argument of an algorithm's script that asks for one permit and no
