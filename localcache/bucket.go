@@ -38,6 +38,7 @@ const (
 type Bucket struct {
 	Key     Key
 	Rule    *bucket.Rule
+	Home    uint16        // which part of the authority keeps it
 	Evicted bool          // the cache has forgotten it: whoever still holds it gives its lease back
 	Asking  bool          // an ask is on its way
 	Alarm   time.Duration // when somebody wakes for it; 0: nobody does

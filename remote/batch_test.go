@@ -157,7 +157,7 @@ func TestBadKeyFailsAlone(t *testing.T) {
 		if qs[2].err != nil || qs[2].grant.Permits != 1 {
 			t.Errorf("%s: %s got %+v, %v", algorithm, qs[2].Key, qs[2].grant, qs[2].err)
 		}
-		if !r.Reachable() || !strings.Contains(r.Status().Bucket, "FOREIGN") {
+		if !r.Reachable(0) || !strings.Contains(r.Status().Bucket, "FOREIGN") {
 			t.Errorf("%s: Status is %+v", algorithm, r.Status())
 		}
 	}
@@ -183,7 +183,7 @@ func TestNoMemoryRefusesTheWholeCall(t *testing.T) {
 		if s := r.Status(); s.State != "failing" || !strings.Contains(s.Mend, "maxmemory") {
 			t.Errorf("%s: Status is %+v", algorithm, s)
 		}
-		r.reach(t.Context())
+		r.node().reach(t.Context())
 		for i := range qs {
 			qs[i].done = make(chan struct{})
 		}
@@ -239,9 +239,10 @@ func TestCloseWaitsForWhatIsInFlight(t *testing.T) {
 	closed := make(chan error)
 	go func() { closed <- r.Close() }()
 	await(t, leisure, "later asks are refused", func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.closed
+		n := r.node()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.closed
 	})
 	late := question("late")
 	r.Ask(&late.Question)

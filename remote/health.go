@@ -5,11 +5,14 @@
 package remote
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,13 +39,16 @@ type fault struct {
 	mend   string
 }
 
-// Status is the health of Redis, for people.
+// Status is the health of Redis, for people. With several nodes, it is that of the one
+// that fares worst.
 type Status struct {
-	State  string        // "starting", "ok", "degraded" (passes by itself), "failing" (somebody must mend it)
-	Reason string        // "" when ok
-	Mend   string        // what to do, when failing
-	For    time.Duration // in this state
-	Bucket string        // the last fault of a single key, if any
+	Node    string        // its address, or the name of the sentinels' master
+	State   string        // "starting", "ok", "degraded" (passes by itself), "failing" (somebody must mend it)
+	Reason  string        // "" when ok
+	Mend    string        // what to do, when failing
+	For     time.Duration // in this state
+	Bucket  string        // the last fault of a single key, if any
+	Warning string        // of what may go wrong though all is well; "": nothing known
 }
 
 type health struct {
@@ -57,6 +63,7 @@ type health struct {
 	since      time.Time
 	bucket     string
 	bucketSaid time.Time
+	warning    string
 }
 
 func (h *health) init(log *slog.Logger) {
@@ -114,24 +121,100 @@ func (h *health) bucketFault(key string, f fault) {
 	}
 }
 
-// Status returns the health of Redis.
-func (r *Redis) Status() Status {
-	h := &r.health
+// warn takes in what may go wrong. It is logged when that is news.
+func (h *health) warn(warning string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return Status{State: h.state, Reason: h.fault.reason, Mend: h.fault.mend, For: time.Since(h.since), Bucket: h.bucket}
+	if warning != "" && warning != h.warning {
+		h.log.Warn(warning)
+	}
+	h.warning = warning
+}
+
+func (h *health) status(node string) Status {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return Status{Node: node, State: h.state, Reason: h.fault.reason, Mend: h.fault.mend, For: time.Since(h.since), Bucket: h.bucket, Warning: h.warning}
+}
+
+// Nodes returns the health of each node that keeps buckets, by address.
+func (r *Redis) Nodes() (all []Status) {
+	if t := r.topology.Load(); t != nil {
+		for _, n := range t.nodes {
+			all = append(all, n.health.status(n.addr))
+		}
+	}
+	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Node, b.Node) })
+	return all
+}
+
+// Node returns the health of the node that keeps home. The zero Status: none does.
+func (r *Redis) Node(home uint16) Status {
+	if n := r.topology.Load().of(home); n != nil {
+		return n.health.status(n.addr)
+	}
+	return Status{}
+}
+
+// states from the best to the worst.
+var states = []string{"ok", "starting", "degraded", "failing"}
+
+// Status returns the health of Redis.
+func (r *Redis) Status() Status {
+	var worst Status
+	all := r.Nodes()
+	if r.clustered() {
+		all = append(all, r.health.status(""))
+	}
+	for _, s := range all {
+		if worst.State == "" || slices.Index(states, s.State) > slices.Index(states, worst.State) {
+			s.Bucket, s.Warning = cmp.Or(s.Bucket, worst.Bucket), cmp.Or(s.Warning, worst.Warning)
+			worst = s
+		}
+	}
+	if r.clustered() && worst.Node != "" && worst.Reason != "" {
+		worst.Reason = "node " + worst.Node + ": " + worst.Reason
+	}
+	return worst
+}
+
+// warnOfEviction looks whether Redis may forget buckets to save memory, if the agent
+// may ask that.
+func (n *node) warnOfEviction(ctx context.Context) {
+	info, err := n.client.Info(ctx, "memory").Result()
+	if err != nil {
+		return
+	}
+	limit, eviction := infoField(info, "maxmemory"), infoField(info, "maxmemory_policy")
+	if limit == "" || limit == "0" || eviction == "noeviction" {
+		n.health.warn("")
+		return
+	}
+	n.health.warn("Redis may forget buckets when its memory is full, and then they are full again: its maxmemory-policy is " + eviction + ", noeviction is safe")
+}
+
+func infoField(info, name string) string {
+	_, rest, _ := strings.Cut("\r\n"+info, "\r\n"+name+":")
+	value, _, _ := strings.Cut(rest, "\r\n")
+	return value
 }
 
 // classify judges an error of go-redis.
-func classify(err error, prefix string) fault {
+func (r *Redis) classify(err error) fault { return classify(err, r.o.Prefix, r.clustered()) }
+
+func classify(err error, prefix string, cluster bool) fault {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		return withoutReply(err)
 	}
+	fill := strings.NewReplacer("PREFIX", prefix, " OTHERS", "")
+	if cluster {
+		fill = strings.NewReplacer("PREFIX", prefix, "OTHERS", "+cluster|slots +asking")
+	}
 	text := ofScript(strings.TrimPrefix(reply.Error(), "-"))
 	for _, known := range replies {
 		if strings.HasPrefix(text, known.prefix) {
-			return fault{kind: known.kind, reason: firstLine(text), mend: strings.ReplaceAll(known.mend, "PREFIX", prefix)}
+			return fault{kind: known.kind, reason: firstLine(text), mend: fill.Replace(known.mend)}
 		}
 	}
 	return fault{kind: permanent, reason: firstLine(text), mend: "the lease script failed: see docs/operations.md, or report it"}
@@ -152,7 +235,9 @@ func ofScript(text string) string {
 	return strings.TrimPrefix(text, "-")
 }
 
-const rights = "the user lacks rights: ACL SETUSER name ~{PREFIX:* +evalsha +script|load +get +set +getrange +setrange +strlen +pexpire +time +ping +hello +select"
+const rights = "the user lacks rights: ACL SETUSER name ~{PREFIX:* +evalsha +script|load +get +set +getrange +setrange +strlen +pexpire +time +ping +hello +select OTHERS"
+
+const notSingle = "this Redis is a cluster: set redis.mode: cluster"
 
 var replies = []struct {
 	prefix string
@@ -171,6 +256,10 @@ var replies = []struct {
 	{"The user executing the script", permanent, rights},     // before
 	{"OOM", permanent, "Redis is out of memory: raise its maxmemory, or give the limiter a Redis of its own"},
 	{"MISCONF", permanent, "Redis cannot write its disk and refuses writes: see its log"},
+	{"MOVED", permanent, notSingle}, {"ASK ", permanent, notSingle}, {"CROSSSLOT", permanent, notSingle},
+	{"ERR This instance has cluster support disabled", permanent, "this Redis is no cluster: take redis.mode out, or name the cluster's nodes"},
+	{"ERR SELECT is not allowed in cluster mode", permanent, "a cluster has database 0 only: take the number out"},
+	{"redis: nil", permanent, "the sentinels know no master of that name: mend redis.master"},
 	{"ERR DB index", permanent, "redis.url names a database that Redis does not have"},
 	{"WRONGTYPE", ofBucket, "another application uses the key: delete it, or choose another redis.key_prefix"},
 	{"FOREIGN", ofBucket, "another application or version uses the key: delete it, or choose another redis.key_prefix"},

@@ -71,7 +71,7 @@ func TestClassifyReplies(t *testing.T) {
 			"one of several":                      errors.Join(rejected(c.text), io.EOF),
 			"with the rest of its lines, Redis 6": rejected(old + c.text + "\nmore"),
 		} {
-			f := classify(err, "shop")
+			f := classify(err, "shop", false)
 			if f.kind != c.kind || f.lost || !strings.Contains(f.mend, c.mend) || (f.mend == "") != (c.kind == transient) {
 				t.Errorf("%s, %s: %+v", c.text, form, f)
 			}
@@ -108,7 +108,7 @@ func TestClassifyConnections(t *testing.T) {
 		{errors.New("redis: can't parse \"hello\"\nmore"), true, "can't parse"},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("wrapped: %w", c.err)} {
-			f := classify(err, "shop")
+			f := classify(err, "shop", false)
 			if f.kind != transient || f.lost != c.lost || f.mend != "" || !strings.Contains(f.reason, c.reason) || strings.Contains(f.reason, "\n") {
 				t.Errorf("%v: %+v, want lost %v", err, f, c.lost)
 			}
@@ -128,7 +128,7 @@ func TestPasswordIsNeverShown(t *testing.T) {
 	for name, o := range map[string]Options{
 		"in the URL":         {URL: "redis://:" + secret + "@" + server.Addr + "/0"},
 		"with a user":        {URL: "redis://agent:" + secret + "@" + server.Addr + "/0"},
-		"in a file":          {URL: "redis://" + server.Addr + "/0", PasswordFile: file, Username: "agent"},
+		"in a file":          {URL: "redis://" + server.Addr + "/0", Password: Secret{File: file}, Username: "agent"},
 		"nobody listens":     {URL: "redis://:" + secret + "@127.0.0.1:1/0"},
 		"no such host":       {URL: "redis://:" + secret + "@host.invalid:6379/0"},
 		"no such socket":     {URL: "unix://:" + secret + "@/no/such.sock"},
@@ -143,10 +143,10 @@ func TestPasswordIsNeverShown(t *testing.T) {
 			}
 			defer r.Close()
 			for range 2 {
-				r.reach(context.Background())
+				r.node().reach(context.Background())
 			}
 			s := r.Status()
-			if r.Reachable() || s.Reason == "" || len(book.lines) != 1 {
+			if r.Reachable(0) || s.Reason == "" || len(book.lines) != 1 {
 				t.Errorf("Status %+v, logged:\n%s", s, book)
 			}
 			if shown := fmt.Sprintf("%+v\n%s", s, book); strings.Contains(shown, secret) {

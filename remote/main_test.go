@@ -135,11 +135,21 @@ func open(t *testing.T, url string, timeout time.Duration) *Redis {
 func reached(t *testing.T, url string, timeout time.Duration) *Redis {
 	t.Helper()
 	r := open(t, url, timeout)
-	r.reach(context.Background())
-	if !r.Reachable() {
+	r.node().reach(context.Background())
+	if !r.Reachable(0) {
 		t.Fatalf("not reached: %+v", r.Status())
 	}
 	return r
+}
+
+// node returns the one node there is.
+func (r *Redis) node() *node { return r.topology.Load().nodes[0] }
+
+// send sends a batch in one pipeline.
+func (r *Redis) send(batch []*bucket.Question) {
+	ctx, cancel := context.WithTimeout(context.Background(), r.o.Timeout)
+	defer cancel()
+	r.node().send(ctx, batch, false, resends)
 }
 
 // asked is a question and what came of it.

@@ -80,7 +80,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 			return granted(1), redistest.Reply
 		}, timeout: leisure, want: "granted granted granted", sent: [3]int{1, 2, 1}, loads: 1, up: true},
 		{name: "NOSCRIPT forever", answer: func(string, int) (string, redistest.Action) { return says(noScript) },
-			timeout: leisure, want: "refused refused refused", sent: [3]int{3, 3, 3}, loads: 2},
+			timeout: leisure, want: "refused refused refused", sent: [3]int{4, 4, 4}, loads: 3},
 		{name: "NOSCRIPT, then no reply", answer: func(key string, nth int) (string, redistest.Action) {
 			if nth == 1 {
 				return says(noScript)
@@ -96,8 +96,8 @@ func TestNothingIsSentTwice(t *testing.T) {
 			if got := sendABC(r); got != c.want {
 				t.Errorf("outcomes %s, want %s", got, c.want)
 			}
-			if r.Reachable() != c.up {
-				t.Errorf("Reachable is %v, want %v: %+v", r.Reachable(), c.up, r.Status())
+			if r.Reachable(0) != c.up {
+				t.Errorf("Reachable is %v, want %v: %+v", r.Reachable(0), c.up, r.Status())
 			}
 			for i, key := range []string{"p:a", "p:b", "p:c"} {
 				if got := timesSent(f, key); got != c.sent[i] {
@@ -145,8 +145,8 @@ func TestCallOfMany(t *testing.T) {
 			if got := sendABC(r); got != c.want {
 				t.Errorf("outcomes %s, want %s", got, c.want)
 			}
-			if r.Reachable() != c.up {
-				t.Errorf("Reachable is %v, want %v: %+v", r.Reachable(), c.up, r.Status())
+			if r.Reachable(0) != c.up {
+				t.Errorf("Reachable is %v, want %v: %+v", r.Reachable(0), c.up, r.Status())
 			}
 			if got := f.Count("evalsha") - 1; got != c.sent {
 				t.Errorf("%d calls arrived, want %d", got, c.sent)
@@ -262,7 +262,7 @@ func sendWithRetries(t *testing.T, reply string, action redistest.Action, pipeli
 	f := redistest.StartFake(t, fakeAuthority(func(string, int) (string, redistest.Action) { return reply, action }))
 	client := redis.NewClient(&redis.Options{Addr: f.Addr, Protocol: 2, ReadTimeout: brief, MaxRetryBackoff: time.Millisecond})
 	defer client.Close()
-	command := (&Redis{o: Options{Prefix: "test"}}).command(context.Background(), &call{levels, []*bucket.Question{&question("a").Question}})
+	command := (&Redis{o: Options{Prefix: "test"}}).command(context.Background(), []*bucket.Question{&question("a").Question})
 	var c redis.Cmder = command
 	if plain {
 		c = command.Cmd

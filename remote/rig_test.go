@@ -56,7 +56,7 @@ func prepareRig(t *testing.T, budget time.Duration, user bool, options ...redist
 	t.Cleanup(func() { r.control.Close() })
 	url := "redis://" + r.proxy.Addr + "/1"
 	if user {
-		_, rights, _ := strings.Cut(classify(rejected("NOPERM"), "test").mend, "ACL SETUSER name ")
+		_, rights, _ := strings.Cut(classify(rejected("NOPERM"), "test", false).mend, "ACL SETUSER name ")
 		r.do("ACL", append([]string{"SETUSER", "agent", "on", ">secret"}, strings.Fields(rights)...)...)
 		url = "redis://agent:secret@" + r.proxy.Addr + "/1"
 	}

@@ -149,12 +149,10 @@ func newAgent(config *policy.Config, log *slog.Logger) (*agent, error) {
 	o := limiter.Options{MaxBuckets: config.Cache.MaxBuckets, Observe: metrics.Decisions}
 	if r := config.Redis; r != nil {
 		var err error
-		a.redis, err = remote.Open(remote.Options{URL: r.URL, Username: r.Username, PasswordFile: r.PasswordFile,
-			Timeout: r.Timeout, Prefix: r.KeyPrefix, Log: log, Observe: metrics.Pipeline})
-		if err != nil {
+		if a.redis, err = remote.Open(redisOptions(r, log, metrics.Pipeline)); err != nil {
 			return nil, err
 		}
-		o.Redis, o.Timeout, o.Health = a.redis, r.Timeout, a.health
+		o.Redis, o.Timeout, o.Health, o.Node = a.redis, r.Timeout, a.health, a.node
 	}
 	a.limiter = limiter.New(config.Policies, o)
 	a.server = server.New(a.limiter, server.Config{Version: versionName(), Log: log, Observe: metrics.Decisions})
@@ -176,9 +174,33 @@ func (a *agent) follow(file string, written *policy.Config) {
 	a.reloader = policy.NewReloader(file, written, func(c *policy.Config) { a.limiter.SetPolicies(c.Policies) }, a.log)
 }
 
+func redisOptions(r *policy.Redis, log *slog.Logger, observe func(int, time.Duration)) remote.Options {
+	o := remote.Options{
+		URL: r.URL, Addrs: r.Addrs, Mode: remote.Mode(r.Mode), Master: r.Master, DB: r.DB,
+		Username: r.Username, Password: remote.Secret(r.Password),
+		SentinelUsername: r.SentinelUsername, SentinelPassword: remote.Secret(r.SentinelPassword),
+		Timeout: r.Timeout, Prefix: r.KeyPrefix, Log: log, Observe: observe,
+	}
+	if r.TLS != nil {
+		o.TLS = (*remote.TLS)(r.TLS)
+	}
+	return o
+}
+
 func (a *agent) health() limiter.Health {
 	s := a.redis.Status()
-	return limiter.Health{State: s.State, Reason: s.Reason, Mend: s.Mend, Bucket: s.Bucket, Scripts: a.redis.Scripts()}
+	h := limiter.Health{State: s.State, Reason: s.Reason, Mend: s.Mend, Bucket: s.Bucket, Warning: s.Warning,
+		Scripts: a.redis.Scripts(), Asks: a.redis.Asks(), Dials: a.redis.Dials()}
+	for _, n := range a.redis.Nodes() {
+		h.Nodes = append(h.Nodes, nodeHealth(n))
+	}
+	return h
+}
+
+func (a *agent) node(home uint16) limiter.NodeHealth { return nodeHealth(a.redis.Node(home)) }
+
+func nodeHealth(s remote.Status) limiter.NodeHealth {
+	return limiter.NodeHealth{Node: s.Node, State: s.State, Reason: s.Reason}
 }
 
 func (a *agent) reloadStatus() policy.Status {

@@ -206,7 +206,9 @@ func acquire(policy, key string) []byte {
 // stub is an authority that refuses whatever it is asked.
 type stub struct{ reachable bool }
 
-func (s stub) Reachable() bool { return s.reachable }
+func (s stub) Home(_, _ string) uint16 { return 0 }
+func (s stub) Reachable(uint16) bool   { return s.reachable }
+func (s stub) Degraded() bool          { return !s.reachable }
 
 func (stub) Ask(q *bucket.Question) { go q.Answer(q, bucket.Grant{}, bucket.ErrRefused) }
 
@@ -354,7 +356,7 @@ func TestLint(t *testing.T) {
 
 // A pedantic registry checks that what is collected was described.
 func TestCollectorKeepsItsWord(t *testing.T) {
-	a := start(t, withRedis(true, limiter.Health{State: "ok"}), false)
+	a := start(t, withRedis(true, limiter.Health{State: "ok", Nodes: []limiter.NodeHealth{{Node: "127.0.0.1:6379", State: "ok"}}}), false)
 	reg := prometheus.NewPedanticRegistry()
 	if err := reg.Register(&collector{a.sources(), a.metrics}); err != nil {
 		t.Fatal(err)

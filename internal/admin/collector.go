@@ -27,7 +27,11 @@ var (
 
 	degraded     = describe("degraded", "1 while Redis is configured and cannot be asked, else 0.")
 	redisState   = describe("redis_state", "1 for the state Redis is in, 0 for the others.", "state")
-	scriptsTotal = describe("redis_scripts_total", "Lease scripts sent to Redis.")
+	nodeUp       = describe("redis_node_up", "1 while this node of Redis answers, else 0.", "node")
+	mayEvict     = describe("redis_may_evict", "1 while Redis may forget buckets to save memory, else 0.")
+	scriptsTotal = describe("redis_scripts_total", "Calls of lease scripts sent to Redis.")
+	asksTotal    = describe("redis_asks_total", "Questions about a bucket that these calls carried.")
+	dialsTotal   = describe("redis_connections_opened_total", "Connections to Redis opened, or tried to be.")
 
 	connections        = describe("connections", "Connections open now.")
 	connectionsTotal   = describe("connections_total", "Connections accepted.")
@@ -122,6 +126,12 @@ func (c *collector) redis(out sink) {
 	}
 	health := c.Limiter.Health()
 	out.counter(scriptsTotal, health.Scripts)
+	out.counter(asksTotal, health.Asks)
+	out.counter(dialsTotal, health.Dials)
+	out.gauge(mayEvict, oneIf(health.Warning != ""))
+	for _, n := range health.Nodes {
+		out.gauge(nodeUp, oneIf(n.State == "ok"), n.Node)
+	}
 	for _, state := range []string{"starting", "ok", "degraded", "failing"} {
 		out.gauge(redisState, oneIf(health.State == state), state)
 	}

@@ -15,6 +15,7 @@ var ErrRefused = errors.New("not done")
 // Question is an Ask on its way.
 type Question struct {
 	Policy, Key string
+	Home        uint16 // which part of the authority keeps the bucket
 	Rule        *Rule
 	Ask         Ask
 

@@ -108,7 +108,11 @@ func (l *Limiter) refund(now time.Duration, b *localcache.Bucket, p *policy.Poli
 func (l *Limiter) lock(p *policy.Policy, key []byte) *localcache.Bucket {
 	s := l.cache.Shard(key)
 	s.Lock()
-	return s.Get(p.ID, key)
+	b := s.Get(p.ID, key)
+	if b.Rule == nil && l.redis != nil {
+		b.Home = l.redis.Home(b.Key.Policy.Value(), b.Key.Key)
+	}
+	return b
 }
 
 func (l *Limiter) joinAs(k kind, now time.Duration, b *localcache.Bucket, p *policy.Policy, c *Call, to Replier, ref uint32) (pending bool, err *Error) {

@@ -37,7 +37,9 @@ func (g *generous) Ask(q *bucket.Question) {
 	go q.Answer(q, bucket.Grant{Permits: 1 << 50, Slot: 1, Life: 2, Outlook: bucket.Outlook{Levels: bucket.Levels{{Permits: 5}}}}, nil)
 }
 
-func (g *generous) Reachable() bool { return true }
+func (g *generous) Home(_, _ string) uint16 { return 0 }
+func (g *generous) Reachable(uint16) bool   { return true }
+func (g *generous) Degraded() bool          { return false }
 
 type answered chan Decision
 

@@ -17,7 +17,16 @@ type Health struct {
 	Reason  string // why it is not ok
 	Mend    string // what somebody must do, when failing
 	Bucket  string // the last fault of a single bucket
-	Scripts uint64 // sent since the start
+	Warning string // of what may go wrong though all is well
+	Scripts uint64 // calls of scripts, since the start
+	Asks    uint64 // questions about a bucket that they carried
+	Dials   uint64 // connections opened, or tried to be
+	Nodes   []NodeHealth
+}
+
+// NodeHealth is how one server of the authority fares.
+type NodeHealth struct {
+	Node, State, Reason string
 }
 
 // Health returns how the authority fares; standalone it is "ok".
@@ -36,8 +45,8 @@ func (l *Limiter) Mode() string {
 	return "redis"
 }
 
-// Degraded reports that Redis is configured and cannot be asked.
-func (l *Limiter) Degraded() bool { return l.redis != nil && !l.redis.Reachable() }
+// Degraded reports that Redis is configured and cannot be asked, of some buckets at least.
+func (l *Limiter) Degraded() bool { return l.redis != nil && l.redis.Degraded() }
 
 // Info returns the limiter's part of the method info.
 func (l *Limiter) Info() map[string]any {
@@ -54,15 +63,24 @@ func (l *Limiter) Info() map[string]any {
 		"mode":     l.Mode(),
 		"degraded": l.Degraded(),
 		"stats": map[string]any{
-			"decisions": decisions, "denied": denied, "shadow_denied": shadow, "redis_scripts": h.Scripts,
+			"decisions": decisions, "denied": denied, "shadow_denied": shadow,
+			"redis_scripts": h.Scripts, "redis_asks": h.Asks, "redis_connections_opened": h.Dials,
 			"permits": map[string]uint64{"leased": c.Granted, "spent": c.Spent, "given_back": c.Returned, "expired": c.Expired},
 			"buckets": c.Held, "evicted": c.Evicted, "permits_held": l.permits.count(),
 		},
 	}
 	if l.redis != nil {
-		info["redis"] = map[string]any{"state": h.State, "reason": h.Reason, "mend": h.Mend, "bucket": h.Bucket}
+		info["redis"] = map[string]any{"state": h.State, "reason": h.Reason, "mend": h.Mend, "bucket": h.Bucket, "warning": h.Warning, "nodes": nodes(h.Nodes)}
 	}
 	return info
+}
+
+func nodes(all []NodeHealth) map[string]string {
+	states := map[string]string{}
+	for _, n := range all {
+		states[n.Node] = n.String()
+	}
+	return states
 }
 
 // Explain returns what this agent knows of the bucket of c, for people: names and
@@ -86,6 +104,9 @@ func (l *Limiter) Explain(now time.Duration, c *Call) ([][2]string, *Error) {
 	if b == nil || verdict != policy.Limited {
 		return append(out, [2]string{"bucket", "unknown to this agent: nobody asked here lately"}), nil
 	}
+	if l.node != nil {
+		out = append(out, [2]string{"redis node", l.node(b.Home).String()})
+	}
 	return append(out, l.describe(now, b, p)...), nil
 }
 
@@ -101,6 +122,16 @@ func (l *Limiter) describe(now time.Duration, b *localcache.Bucket, p *policy.Po
 	}
 	return append(out, [2]string{"share without redis", fmt.Sprintf("%.0f %% of the limit (%.0f live hosts)",
 		100*l.share(b, p), max(1, math.Round(math.Float64frombits(l.hosts.Load()))))})
+}
+
+func (n NodeHealth) String() string {
+	switch {
+	case n.Node == "":
+		return "none keeps this bucket now"
+	case n.Reason != "":
+		return n.Node + ", " + n.State + ": " + n.Reason
+	}
+	return n.Node + ", " + n.State
 }
 
 func (h Health) String() string {

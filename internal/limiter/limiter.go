@@ -21,14 +21,19 @@ import (
 type Authority interface {
 	// Ask sends q on its way. It does not block, and never calls q.Answer itself.
 	Ask(q *bucket.Question)
-	// Reachable reports whether asking makes sense now.
-	Reachable() bool
+	// Home returns the part of the authority that keeps a bucket. It never changes.
+	Home(policy, key string) uint16
+	// Reachable reports whether asking that part makes sense now.
+	Reachable(home uint16) bool
+	// Degraded reports that some part cannot be asked.
+	Degraded() bool
 }
 
 // Options of a Limiter. Zero fields get the defaults.
 type Options struct {
-	Redis      Authority            // nil: standalone
-	Health     func() Health        // of Redis
+	Redis      Authority     // nil: standalone
+	Health     func() Health // of Redis
+	Node       func(home uint16) NodeHealth
 	Timeout    time.Duration        // a call's budget for Redis; default 20 ms
 	MaxBuckets int                  // default 250,000
 	Clock      func() time.Duration // monotonic; default: since the epoch
@@ -41,6 +46,7 @@ type Options struct {
 type Limiter struct {
 	redis    Authority
 	health   func() Health
+	node     func(home uint16) NodeHealth
 	timeout  time.Duration
 	clock    func() time.Duration
 	jitter   func() float64
@@ -75,7 +81,7 @@ func newClock() func() time.Duration {
 // New returns a limiter that follows set. It needs Run, or Advance, for whatever
 // happens by itself.
 func New(set *policy.Set, o Options) *Limiter {
-	l := &Limiter{redis: o.Redis, health: o.Health, timeout: o.Timeout, clock: o.Clock, jitter: o.Jitter, observe: o.Observe}
+	l := &Limiter{redis: o.Redis, health: o.Health, node: o.Node, timeout: o.Timeout, clock: o.Clock, jitter: o.Jitter, observe: o.Observe}
 	if l.timeout == 0 {
 		l.timeout = 20 * time.Millisecond
 	}
@@ -263,7 +269,7 @@ func (l *Limiter) outcomes(p *policy.Policy, app int) *Outcomes {
 
 // reachable reports whether b's authority can be asked.
 func (l *Limiter) reachable(now time.Duration, b *localcache.Bucket) bool {
-	return l.redis.Reachable() && now >= b.Cut
+	return l.redis.Reachable(b.Home) && now >= b.Cut
 }
 
 func listed(rule *bucket.Rule, v policy.Verdict) Decision {

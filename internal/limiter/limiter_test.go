@@ -83,7 +83,9 @@ func (r *rig) Ask(q *bucket.Question) {
 	r.flying = append(r.flying, &flight{q, r.now + r.delay})
 }
 
-func (r *rig) Reachable() bool { return !r.away }
+func (r *rig) Home(_, _ string) uint16 { return 0 }
+func (r *rig) Reachable(uint16) bool   { return !r.away }
+func (r *rig) Degraded() bool          { return r.away }
 
 func (r *rig) Decided(ref uint32, d Decision, err *Error) {
 	if _, twice := r.decisions[ref]; twice {

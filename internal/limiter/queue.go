@@ -188,7 +188,7 @@ func (l *Limiter) ask(now time.Duration, b *localcache.Bucket, w localcache.Want
 	w.Lead = l.lead()
 	l.asking.Add(1)
 	l.redis.Ask(&bucket.Question{
-		Policy: b.Key.Policy.Value(), Key: b.Key.Key, Rule: b.Rule,
+		Policy: b.Key.Policy.Value(), Key: b.Key.Key, Home: b.Home, Rule: b.Rule,
 		Ask: b.Ask(now, w), Answer: a.answer,
 	})
 	l.arm(b)
@@ -217,7 +217,7 @@ func (a asking) answer(q *bucket.Question, g bucket.Grant, err error) {
 	default:
 		b.Refused(&q.Ask)
 		b.Idle = now + retryDown
-		if l.redis.Reachable() { // it is this bucket that was refused
+		if l.redis.Reachable(b.Home) { // it is this bucket that was refused
 			b.Cut = now + time.Duration((0.75+0.5*l.jitter())*float64(refusedFor))
 		}
 		l.failed(now, b, &out)

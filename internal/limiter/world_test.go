@@ -215,7 +215,9 @@ func (w *world) apply(q *bucket.Question) bucket.Grant {
 	return g
 }
 
-func (a *agent) Reachable() bool { return !a.w.away }
+func (a *agent) Home(_, _ string) uint16 { return 0 }
+func (a *agent) Reachable(uint16) bool   { return !a.w.away }
+func (a *agent) Degraded() bool          { return a.w.away }
 
 func (a *agent) call(cost int64) {
 	c := &Call{Policy: []byte("p"), Key: []byte("k"), Cost: cost, Wait: a.w.wait}

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -47,11 +48,44 @@ type Socket struct {
 
 // Redis is the authority all hosts share.
 type Redis struct {
-	URL          string        // redis://, rediss:// or unix://; may hold a password
-	Timeout      time.Duration // a call's budget before the fallback answers: 1ms..10s, default 20ms
-	KeyPrefix    string        // before every key: 1..64 of [A-Za-z0-9_.-], default rlsidecar
-	PasswordFile string        // absolute path; "": the URL's password, or none
-	Username     string
+	URL              string        // redis://, rediss:// or unix://; may hold a password. "": Addrs are given
+	Addrs            []string      // host:port of the servers to begin with
+	Mode             RedisMode     // what stands there; default RedisSingle
+	Master           string        // under which the sentinels know it: 1..64 of [A-Za-z0-9_.-]
+	DB               int           // with Addrs: 0..99999, default 0
+	Timeout          time.Duration // a call's budget before the fallback answers: 1ms..10s, default 20ms
+	KeyPrefix        string        // before every key: 1..64 of [A-Za-z0-9_.-], default rlsidecar
+	Username         string
+	Password         Secret
+	SentinelUsername string
+	SentinelPassword Secret
+	TLS              *TLS // nil: none, unless URL is rediss://
+}
+
+// RedisMode says what stands at the addresses of Redis.
+type RedisMode uint8
+
+const (
+	RedisSingle RedisMode = iota
+	RedisSentinel
+	RedisCluster
+)
+
+var redisModes = []string{"single", "sentinel", "cluster"}
+
+func (m RedisMode) String() string { return redisModes[m] }
+
+// Secret is where a password stands. The zero Secret: in the URL, or nowhere.
+type Secret struct {
+	File string // absolute path
+	Env  string // name of a variable of the environment: 1..128 of [A-Za-z0-9_]
+}
+
+// TLS says whom to believe, and what to show.
+type TLS struct {
+	CA         string // file of the authorities (PEM), absolute path; "": those of the host
+	Cert, Key  string // files of this client's certificate and key (PEM), absolute paths; "": none
+	ServerName string // that the servers' certificates name; "": the host connected to
 }
 
 // Admin is the listener of metrics and health.
@@ -162,6 +196,20 @@ func parseWith(name string, data []byte, s *shelf) (*Config, error) {
 
 // String shows r without its password.
 func (r *Redis) String() string {
+	at := strings.Join(r.Addrs, ",")
+	if r.URL != "" {
+		at = r.redacted()
+	}
+	switch r.Mode {
+	case RedisSentinel:
+		return "master " + r.Master + " of the sentinels " + at
+	case RedisCluster:
+		return "cluster " + at
+	}
+	return at
+}
+
+func (r *Redis) redacted() string {
 	u, err := url.Parse(r.URL)
 	if err != nil || checkRedisURL(u) != nil {
 		return "(not a Redis URL)"

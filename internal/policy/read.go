@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 )
 
 func (c *checker) config(root *node) *Config {
@@ -113,35 +111,6 @@ func made(s string, most int, marks string) bool {
 	return true
 }
 
-func (c *checker) redis(name string, n *node) *Redis {
-	r := defaultRedis()
-	var username, password *node
-	c.object(name, n,
-		field{"url", func(name string, n *node) { c.redisURL(name, n, r) }},
-		field{"timeout", c.duration(&r.Timeout, time.Millisecond, 10*time.Second)},
-		field{"key_prefix", c.text(&r.KeyPrefix, checkPrefix)},
-		keep("password_file", &password),
-		keep("username", &username),
-	)
-	if n.kind == kindMap && !has(n, "url") {
-		c.fail(n, "redis has no url: add url: redis://127.0.0.1:6379/0, or remove redis to run standalone")
-	}
-	u, _ := url.Parse(r.URL)
-	if username != nil {
-		c.text(&r.Username, printable)("username", username)
-		if u != nil && u.User.Username() != "" {
-			c.fail(username, "username is given here and in the url: keep one")
-		}
-	}
-	if password != nil {
-		c.text(&r.PasswordFile, checkPath)("password_file", password)
-		if u != nil && hasPassword(u) {
-			c.fail(password, "a password is given by password_file and in the url: keep the file")
-		}
-	}
-	return r
-}
-
 func has(n *node, name string) bool {
 	for _, f := range n.fields {
 		if f.key.text == name {
@@ -151,105 +120,12 @@ func has(n *node, name string) bool {
 	return false
 }
 
-func hasPassword(u *url.URL) bool {
-	_, is := u.User.Password()
-	return is
-}
-
 func checkPath(path string) error {
 	if !strings.HasPrefix(path, "/") {
 		return errors.New("write an absolute path")
 	}
 	return printable(path)
 }
-
-func checkPrefix(s string) error {
-	if !made(s, 64, "_.-") {
-		return errors.New("allowed are 1 to 64 of A-Z a-z 0-9 _ . -")
-	}
-	return nil
-}
-
-// redisURL puts no part of the URL in a message: a password that is not written
-// as it should be may turn up in any part.
-func (c *checker) redisURL(name string, n *node, r *Redis) {
-	if n.kind != kindText {
-		c.fail(n, "%s must be a string, not %s", name, n.kind)
-		return
-	}
-	if err := setURL(r, n.text); err != nil {
-		c.fail(n, "%s: %v", name, err)
-	}
-}
-
-// SetRedisURL makes url the Redis of c, with defaults for all else that the file
-// left out.
-func (c *Config) SetRedisURL(url string) error {
-	r := defaultRedis()
-	if c.Redis != nil {
-		*r = *c.Redis
-	}
-	if err := setURL(r, url); err != nil {
-		return err
-	}
-	c.Redis = r
-	return nil
-}
-
-func setURL(r *Redis, text string) error {
-	u, err := url.Parse(text)
-	if err != nil {
-		return errors.New("cannot be read: write redis://host:port/db (a special character in a password is written %XX)")
-	}
-	if err := checkRedisURL(u); err != nil {
-		return err
-	}
-	r.URL = text
-	return nil
-}
-
-func checkRedisURL(u *url.URL) error {
-	switch u.Scheme {
-	case "redis", "rediss":
-		return checkRedisHost(u)
-	case "unix":
-		return checkRedisSocket(u)
-	}
-	return errors.New("must begin with redis://, rediss:// (TLS) or unix://")
-}
-
-func checkRedisHost(u *url.URL) error {
-	db := strings.TrimPrefix(u.Path, "/")
-	port, err := strconv.Atoi(u.Port())
-	switch {
-	case u.Opaque != "" || u.Hostname() == "":
-		return errors.New("no host: write redis://host:port/db")
-	case u.Port() != "" && (err != nil || port < 1 || port > 65535):
-		return errors.New("the port must be 1 to 65535")
-	case db != "" && !isDB(db):
-		return errors.New("the path must be a database's number, such as /0")
-	case u.RawQuery != "" || u.Fragment != "":
-		return errors.New("options behind ? or # are not supported: use the fields of redis")
-	}
-	return nil
-}
-
-func checkRedisSocket(u *url.URL) error {
-	query := u.Query()
-	db := query.Get("db")
-	query.Del("db")
-	switch {
-	case u.Host != "" || !strings.HasPrefix(u.Path, "/"):
-		return errors.New("write three slashes and an absolute path: unix:///run/redis.sock")
-	case db != "" && !isDB(db):
-		return errors.New("db must be a database's number, such as ?db=0")
-	case len(query) > 0 || u.Fragment != "":
-		return errors.New("only ?db=N may follow the path: use the fields of redis")
-	}
-	return nil
-}
-
-func isDB(s string) bool { return digits(s) && len(s) <= 5 }
 
 func (c *checker) admin(name string, n *node, a *Admin) {
 	c.object(name, n,

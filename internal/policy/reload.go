@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"time"
 )
@@ -222,7 +223,7 @@ func needRestart(started, now *Config) []string {
 	if started.Socket != now.Socket {
 		parts = append(parts, "socket")
 	}
-	if (started.Redis == nil) != (now.Redis == nil) || started.Redis != nil && *started.Redis != *now.Redis {
+	if !reflect.DeepEqual(started.Redis, now.Redis) {
 		parts = append(parts, "redis")
 	}
 	if started.Admin != now.Admin {

@@ -89,8 +89,26 @@ func (r *Redis) describe() string {
 	if r == nil {
 		return "none: standalone"
 	}
-	return fmt.Sprintf("%s timeout %s prefix %s%s%s", r, showPeriod(r.Timeout), r.KeyPrefix,
-		labelled(" username ", r.Username), labelled(" password from ", r.PasswordFile))
+	db := ""
+	if r.DB != 0 {
+		db = strconv.Itoa(r.DB)
+	}
+	return fmt.Sprintf("%s timeout %s prefix %s%s%s%s%s%s%s", r, showPeriod(r.Timeout), r.KeyPrefix, labelled(" db ", db),
+		labelled(" username ", r.Username), labelled(" password from ", r.Password.String()),
+		labelled(" sentinels' username ", r.SentinelUsername), labelled(" sentinels' password from ", r.SentinelPassword.String()),
+		labelled(" ", r.TLS.describe()))
+}
+
+// String says where the password stands, "" when nowhere.
+func (s Secret) String() string {
+	return either(s.Env == "", s.File, "the variable "+s.Env)
+}
+
+func (t *TLS) describe() string {
+	if t == nil {
+		return ""
+	}
+	return "TLS" + labelled(" ca ", t.CA) + labelled(" certificate ", t.Cert) + labelled(" key ", t.Key) + labelled(" server name ", t.ServerName)
 }
 
 // String returns the mode, and behind local the share.

@@ -20,7 +20,9 @@ import (
 // plenty is an authority that grants far more than is ever asked for.
 type plenty struct{}
 
-func (plenty) Reachable() bool { return true }
+func (plenty) Home(_, _ string) uint16 { return 0 }
+func (plenty) Reachable(uint16) bool   { return true }
+func (plenty) Degraded() bool          { return false }
 
 func (plenty) Ask(q *bucket.Question) {
 	g := bucket.Grant{Permits: q.Ask.Need + 1e12, Direct: q.Ask.Need, Epoch: 1, Slot: 1, Horizon: 0.5, Interval: 0.1, Hosts: 1, Life: 2}

@@ -65,7 +65,9 @@ type script struct {
 	states map[string]*bucket.State
 }
 
-func (s *script) Reachable() bool { return true }
+func (s *script) Home(_, _ string) uint16 { return 0 }
+func (s *script) Reachable(uint16) bool   { return true }
+func (s *script) Degraded() bool          { return false }
 
 func (s *script) Ask(q *bucket.Question) {
 	s.running.Go(func() {
