@@ -49,8 +49,8 @@ func TestLate(t *testing.T) {
 		late   int
 	}{
 		"nothing beside it":                {at(control, 0, 0, denied), 1},
-		"the machine stood still":          {at(control, s, s+90*time.Millisecond, denied), 0},
-		"not for long enough":              {at(control, s, s+30*time.Millisecond, denied), 1},
+		"the machine stood still":          {at(control, s, s+20*time.Millisecond, denied), 0},
+		"not for long enough":              {at(control, s, s+19*time.Millisecond, denied), 1},
 		"at another time":                  {at(control, 2*s, 2*s+90*time.Millisecond, denied), 1},
 		"for another agent's callers only": {at(control, s, s+90*time.Millisecond, denied, other), 1},
 	} {
