@@ -30,12 +30,7 @@ func TestChaos(t *testing.T) {
 		if *only != "" && !pattern.MatchString(s.name) || *only == "" && !*all && !s.quick {
 			continue
 		}
-		t.Run(s.name, func(t *testing.T) {
-			o := play(t, s, *seed)
-			t.Logf("%s: %s", s.what, o.text())
-			o.verdict(t)
-			rows = append(rows, o)
-		})
+		t.Run(s.name, func(t *testing.T) { rows = append(rows, judged(t, s)) })
 	}
 	if len(rows) == 0 {
 		t.Fatalf("no scenario is named %q", *only)
@@ -48,60 +43,79 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// verdict fails the test where a promise was broken.
-func (o *outcome) verdict(t *testing.T) {
-	t.Helper()
-	if o.late > 0 {
-		t.Errorf("%d calls were answered late, the longest after %v", o.late, o.longest)
+// judged plays a scenario, and again when a promise was broken while the machine kept
+// agents from the processor for as long as they wait for Redis: they cannot tell
+// themselves from a Redis that is silent. A promise broken three times is broken.
+func judged(t *testing.T, s *scenario) (o outcome) {
+	for try := 1; try <= 3; try++ {
+		again := false
+		t.Run(fmt.Sprint("try ", try), func(t *testing.T) {
+			o = play(t, s, *seed)
+			t.Logf("%s: %s", s.what, o.text())
+			broken := o.broken()
+			if again = len(broken) > 0 && o.machine > redisTimeout && try < 3; again {
+				t.Logf("the machine was too busy to judge: %q", broken)
+				return
+			}
+			for _, b := range broken {
+				t.Error(b)
+			}
+		})
+		if !again {
+			break
+		}
 	}
-	if o.wrongDenials > 0 && !o.scenario.denials {
-		t.Errorf("%d calls of a key far below its limit were denied", o.wrongDenials)
+	return o
+}
+
+// broken says which promises were broken, and how.
+func (o *outcome) broken() (all []string) {
+	hold := func(kept bool, format string, a ...any) {
+		if !kept {
+			all = append(all, fmt.Sprintf(format, a...))
+		}
 	}
-	if o.excess > o.allowed {
-		t.Errorf("%.1f permits above the bound, %.0f can be explained by lost writes", o.excess, o.allowed)
-	}
-	if o.recovered > recoveryTime {
-		t.Errorf("decisions were made without Redis until %v after the fault was over, want %v", o.recovered, recoveryTime)
-	}
-	if most := connectionsOnce + connectionsPerSecond*(o.faultTook+after).Seconds(); o.connections > most {
-		t.Errorf("an agent opened %.0f connections, want at most %.0f", o.connections, most)
-	}
-	if o.sparedNoticed > 0.1 { // a busy machine, too, makes an agent give Redis up for a moment
-		t.Errorf("%.0f %% of the decisions for keys of healthy masters were made without Redis", 100*o.sparedNoticed)
-	}
-	if o.unavailable > 0 && o.scenario.name != "agent-killed" {
-		t.Errorf("%d calls failed", o.unavailable)
-	}
-	if o.scenario.what == "none" && o.shareUsed < 0.9 {
-		t.Errorf("without a fault %.0f %% of the permits were used, want 90 %%", 100*o.shareUsed)
-	}
+	mostConnections := connectionsOnce + connectionsPerSecond*(o.faultTook+after).Seconds()
+	hold(o.late == 0, "%d calls were answered late, the longest after %v", o.late, o.longest)
+	hold(o.wrongDenials == 0 || o.scenario.denials, "%d calls of a key far below its limit were denied", o.wrongDenials)
+	hold(o.excess <= o.allowed, "%.1f permits above the bound, %.0f can be explained by lost writes", o.excess, o.allowed)
+	hold(o.sharedExcess <= o.allowed+sharedSlack, "%.1f permits above the bound with local shares, want at most %.0f", o.sharedExcess, o.allowed+sharedSlack)
+	hold(o.recovered <= recoveryTime, "decisions were made without Redis until %v after the fault was over, want %v", o.recovered, recoveryTime)
+	hold(o.connections <= mostConnections, "an agent opened %.0f connections, want at most %.0f", o.connections, mostConnections)
+	hold(o.sparedNoticed <= sparedSlack, "%.0f %% of the decisions for keys of healthy masters were made without Redis", 100*o.sparedNoticed)
+	hold(o.unavailable == 0 || o.scenario.agentsDie, "%d calls failed", o.unavailable)
+	hold(o.shareUsed >= leastUsed || o.scenario.what != "none", "without a fault %.0f %% of the permits were used, want %.0f %%", 100*o.shareUsed, 100*leastUsed)
+	return all
 }
 
 const (
 	recoveryTime         = 2 * time.Second
-	connectionsOnce      = 40 // all pools anew, to each of six nodes
-	connectionsPerSecond = 20 // of trying again
+	connectionsOnce      = 40              // all pools anew, to each of six nodes
+	connectionsPerSecond = 10              // of trying again
+	sharedSlack          = 0.15 * hotLimit // of an outage and the recovery from it
+	sparedSlack          = 0.05            // decisions that a busy machine has made without Redis
+	leastUsed            = 0.9
 )
 
 func (o *outcome) text() string {
-	return fmt.Sprintf("%d calls, longest %v (control %v), %d past %v, late %d, wrong denials %d, without Redis %d, unavailable %d, excess %.1f of %.0f allowed (shared %.1f), shared used %.0f %%, recovered in %v, %.1f connections per agent, %.0f permits lost, spared keys without Redis %.1f %%",
-		o.calls, ms(o.longest), ms(o.controlLast), o.past, lateAfter, o.late, o.wrongDenials, o.degraded, o.unavailable,
+	return fmt.Sprintf("%d calls, longest %v (by the machine %v), %d past %v, late %d, wrong denials %d, without Redis %d, failed %d, above the bound %.1f of %.0f (shares %.1f), shared used %.0f %%, recovered in %v, %.1f connections per agent, %.0f permits lost, spared keys without Redis %.1f %%",
+		o.calls, ms(o.longest), ms(o.machine), o.past, lateAfter, o.late, o.wrongDenials, o.degraded, o.unavailable,
 		o.excess, o.allowed, o.sharedExcess, 100*o.shareUsed, ms(o.recovered), o.connections, o.leasesLost, 100*o.sparedNoticed)
 }
 
 func ms(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-const head = `| failure | Redis | longest call, ms | late | wrong denials | above the bound (may be) | without Redis, %% of calls | recovered after, ms | connections per agent | permits of leases lost |
-|---|---|--:|--:|--:|--:|--:|--:|--:|--:|
+const head = `| failure | Redis | longest call, ms (machine) | late | wrong denials | above the bound (may be) | with shares | without Redis, % of calls | recovered after, ms | connections per agent | permits of leases lost |
+|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 `
 
 func table(rows []outcome) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, head)
+	b.WriteString(head)
 	for _, o := range rows {
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %.0f (%.0f) | %.1f | %d | %.0f | %.0f |\n", o.scenario.what, o.scenario.on,
-			o.longest.Milliseconds(), o.late, o.wrongDenials, o.excess, o.allowed, 100*float64(o.degraded)/float64(o.calls),
-			o.recovered.Milliseconds(), o.connections, o.leasesLost)
+		fmt.Fprintf(&b, "| %s | %s | %d (%d) | %d | %d | %.0f (%.0f) | %.0f | %.1f | %d | %.0f | %.0f |\n", o.scenario.what, o.scenario.on,
+			o.longest.Milliseconds(), o.machine.Milliseconds(), o.late, o.wrongDenials, o.excess, o.allowed, o.sharedExcess,
+			100*float64(o.degraded)/float64(o.calls), o.recovered.Milliseconds(), o.connections, o.leasesLost)
 	}
 	return b.String()
 }

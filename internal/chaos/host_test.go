@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -32,16 +33,27 @@ type host struct {
 	lostBefore                 float64 // permits, by the agents that were killed here
 }
 
-// binary is the agent: RLSIDECAR_AGENT, or one built for these tests.
+// built is where the agent is built for these tests, and removed when they end.
+var built string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "rls")
+	if err != nil {
+		panic(err)
+	}
+	built = filepath.Join(dir, "rlsidecar")
+	status := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(status)
+}
+
+// binary is the agent: RLSIDECAR_AGENT, or the one built on the first call.
 var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("RLSIDECAR_AGENT"); path != "" {
 		return path, nil
 	}
-	dir, err := os.MkdirTemp("", "rls")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "rlsidecar")
+	path := built
 	if out, err := exec.Command("go", "build", "-o", path, "rlsidecar/cmd/rlsidecar").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
@@ -56,7 +68,7 @@ func newHost(t *testing.T, number int, redis string) *host {
 		t.Fatal(err)
 	}
 	h := &host{number: number, dir: dir, socket: filepath.Join(dir, "s"), config: filepath.Join(dir, "c.yaml"), admin: freeAddr(t)}
-	t.Cleanup(h.remove)
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	yaml := fmt.Sprintf("redis: {%s, timeout: %v, key_prefix: chaos}\nadmin: {listen: %q}\n%s", redis, redisTimeout, h.admin, policies)
 	if err := os.WriteFile(h.config, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
@@ -76,8 +88,6 @@ func newHost(t *testing.T, number int, redis string) *host {
 }
 
 func (h *host) log() string { return filepath.Join(h.dir, "log") }
-
-func (h *host) remove() { os.RemoveAll(h.dir) }
 
 func freeAddr(t *testing.T) string {
 	t.Helper()

@@ -14,13 +14,14 @@ import (
 const lateAfter = redisTimeout + 10*time.Millisecond
 
 type figures struct {
-	calls, unavailable   int
-	longest, controlLast time.Duration // of all calls but control, and of control
+	calls, unavailable   int // control left out, as in all that follows but machine
+	longest              time.Duration
+	machine              time.Duration // the longest control call
 	past                 int           // calls past lateAfter
 	late                 int           // of them, those that the machine does not explain
 	wrongDenials         int
 	degraded             int
-	excess, sharedExcess float64 // permits above the bound, for certain
+	excess, sharedExcess float64 // permits of strict and of shared above the bound, for certain
 	shareUsed            float64 // permits admitted of shared, as a part of what there was
 	recovered            time.Duration
 }
@@ -33,7 +34,7 @@ func judge(notes []note, healed time.Duration) figures {
 	for i := range notes {
 		n := &notes[i]
 		if n.policy == control {
-			f.controlLast = max(f.controlLast, n.took())
+			f.machine = max(f.machine, n.took())
 			continue
 		}
 		f.calls++

@@ -10,107 +10,98 @@ import (
 )
 
 type scenario struct {
-	name     string // for --only
-	what     string // for the table
-	on       topology
-	quick    bool // part of ordinary test runs
-	clock    bool // Redis has a clock of its own
-	losses   int  // times that Redis forgets writes: each may cost a capacity
-	denials  bool // wrong ones are to be expected: docs/chaos.md says why
-	recovery time.Duration
-	fault    func(*stage)
+	name      string // for --only
+	what      string // for the table
+	on        topology
+	quick     bool // part of ordinary test runs
+	clock     bool // Redis has a clock of its own
+	losses    int  // times that Redis forgets writes, or is given time: each may cost a capacity
+	denials   bool // wrong ones are to be expected: docs/chaos.md says why
+	agentsDie bool // calls fail then
+	fault     func(*stage)
 }
 
 var scenarios = []scenario{
-	{name: "none", what: "none", quick: true, fault: func(g *stage) { g.hold(2 * time.Second) }},
-	{name: "none-sentinel", what: "none", on: sentinel, fault: func(g *stage) { g.hold(2 * time.Second) }},
-	{name: "none-cluster", what: "none", on: cluster, fault: func(g *stage) { g.hold(2 * time.Second) }},
+	{name: "none", what: "none", quick: true, fault: nothing},
+	{name: "none-sentinel", what: "none", on: sentinel, fault: nothing},
+	{name: "none-cluster", what: "none", on: cluster, fault: nothing},
 
-	{name: "kill-sentinel", what: "kill -9 of the master", on: sentinel, losses: 1, fault: func(g *stage) {
-		old := g.sentinel.KillMaster(g.t)
-		g.sentinel.AwaitMaster(g.t, old)
-		g.heal()
-		g.hold(time.Second)
-		old.Restart(g.t)
-		g.hold(2 * time.Second)
-	}},
-	{name: "kill-cluster", what: "kill -9 of a master", on: cluster, losses: 1, fault: func(g *stage) {
-		old := g.master()
-		g.spare(old)
-		old.Kill()
-		g.cluster.AwaitMasterInsteadOf(g.t, old)
-		g.heal()
-		g.hold(time.Second)
-		old.Restart(g.t)
-		g.hold(2 * time.Second)
-	}},
-	{name: "failover-sentinel", what: "planned failover", on: sentinel, losses: 1, fault: func(g *stage) { g.sentinel.Failover(g.t) }},
-	{name: "failover-cluster", what: "planned failover", on: cluster, fault: func(g *stage) {
-		old := g.master()
-		g.spare(old)
-		g.cluster.Failover(g.t, g.cluster.ReplicaOf(g.t, old))
-	}},
-	{name: "partition", what: "agents cut off for 4 s", fault: cutOff},
-	{name: "partition-sentinel", what: "agents cut off from the master for 4 s, sentinels not", on: sentinel, fault: cutOff},
-	{name: "partition-cluster", what: "agents cut off from one master for 4 s", on: cluster, fault: func(g *stage) {
-		g.spare(g.master())
-		cutOff(g)
-	}},
+	{name: "kill-sentinel", what: "kill -9 of the master, another is elected", on: sentinel, losses: 1, fault: kill},
+	{name: "kill-cluster", what: "kill -9 of a master, another is elected", on: cluster, losses: 1, fault: kill},
 	{name: "hang-1s", what: "SIGSTOP for 1 s", quick: true, fault: hang(time.Second)},
 	{name: "hang-10s", what: "SIGSTOP for 10 s", fault: hang(10 * time.Second)},
-	{name: "hang-sentinel", what: "SIGSTOP of the master for 10 s, another is elected meanwhile", on: sentinel, losses: 1, fault: func(g *stage) {
-		old := g.master()
-		old.Pause()
-		g.sentinel.AwaitMaster(g.t, old)
-		g.heal()
-		g.hold(8 * time.Second)
-		old.Resume()
-		g.hold(2 * time.Second)
+	{name: "hang-sentinel", what: "SIGSTOP of the master for 10 s, another is elected", on: sentinel, losses: 1, fault: hangForLong},
+	{name: "hang-cluster", what: "SIGSTOP of a master for 10 s, another is elected", on: cluster, losses: 1, fault: hangForLong},
+	{name: "lost-tail-sentinel", what: "kill -9 of the master, a replica without the last writes is elected", on: sentinel, losses: 1, fault: killUnreplicated},
+	{name: "lost-tail-cluster", what: "kill -9 of a master, a replica without the last writes is elected", on: cluster, losses: 1, fault: killUnreplicated},
+	{name: "restart", what: "Redis restarted, empty", losses: 1, fault: func(g *stage) { g.nodes[0].Restart(g.t) }},
+
+	{name: "failover-sentinel", what: "planned failover", on: sentinel, losses: 1, fault: func(g *stage) { g.sentinel.Failover(g.t) }},
+	{name: "failover-cluster", what: "planned failover", on: cluster, fault: func(g *stage) {
+		g.cluster.Failover(g.t, g.cluster.ReplicaOf(g.t, g.master()))
 	}},
-	{name: "hang-cluster", what: "SIGSTOP of a master for 10 s, another is elected meanwhile", on: cluster, losses: 1, fault: func(g *stage) {
-		old := g.master()
-		g.spare(old)
-		old.Pause()
-		g.cluster.AwaitMasterInsteadOf(g.t, old)
-		g.heal()
-		g.hold(8 * time.Second)
-		old.Resume()
-		g.hold(2 * time.Second)
-	}},
+	{name: "migration", what: "the hot keys' slots move to another master and back, key by key", on: cluster, fault: migrate},
+
+	{name: "partition", what: "agents cut off for 4 s", fault: cutOff},
+	{name: "partition-sentinel", what: "agents cut off from the master for 4 s, sentinels not", on: sentinel, fault: cutOff},
+	{name: "partition-cluster", what: "agents cut off from one master for 4 s", on: cluster, fault: cutOff},
 	{name: "lost-1", what: "1 % of the replies lost, with their connections", fault: loseReplies(0.01)},
 	{name: "lost-10", what: "10 % of the replies lost, with their connections", quick: true, fault: loseReplies(0.1)},
 	{name: "latency-1", what: "1 ms there and back, up to twice that", fault: delayed(time.Millisecond)},
 	{name: "latency-20", what: "20 ms there and back, up to twice that", fault: delayed(20 * time.Millisecond)},
 	{name: "latency-200", what: "200 ms there and back, up to twice that", fault: delayed(200 * time.Millisecond)},
-	{name: "migration", what: "the hot keys' slots move to another master and back, key by key", on: cluster, fault: migrate},
+
 	{name: "script-flush", what: "SCRIPT FLUSH, ten times in 2 s", quick: true, fault: repeat(10, "SCRIPT", "FLUSH")},
 	{name: "flushall", what: "FLUSHALL", losses: 1, fault: repeat(1, "FLUSHALL")},
 	{name: "debug-reload", what: "DEBUG RELOAD, ten times in 2 s", fault: repeat(10, "DEBUG", "RELOAD")},
-	{name: "lost-tail-sentinel", what: "a replica without the last second's writes is promoted", on: sentinel, losses: 1, fault: func(g *stage) {
-		old := g.master()
-		old.Proxy.SetPeersBlackHole(true)
-		g.hold(300 * time.Millisecond)
-		old.Kill()
-		g.sentinel.AwaitMaster(g.t, old)
-	}},
-	{name: "lost-tail-cluster", what: "a replica without the last second's writes is promoted", on: cluster, losses: 1, fault: func(g *stage) {
-		old := g.master()
-		g.spare(old)
-		replica := g.cluster.ReplicaOf(g.t, old)
-		old.Proxy.SetPeersBlackHole(true)
-		g.hold(time.Second)
-		old.Kill()
-		g.cluster.Takeover(g.t, replica)
-	}},
-	{name: "restart", what: "Redis restarted, empty", losses: 1, fault: func(g *stage) { g.nodes[0].Restart(g.t) }},
-	{name: "foreign", what: "Redis restarted with foreign values under our names for 3 s", losses: 2, fault: foreign},
-	{name: "agent-killed", what: "agents killed with SIGKILL and started again, one after the other", quick: true, fault: killAgents},
+	{name: "foreign", what: "Redis restarted, foreign values under our names for 3 s", losses: 2, fault: foreign},
+
+	{name: "agent-killed", what: "agents killed with SIGKILL and started again, one after the other", quick: true, agentsDie: true, fault: killAgents},
 	{name: "clock-forward", what: "Redis' clock set forward by an hour", clock: true, losses: 1, fault: func(g *stage) { g.clock.Set(g.t, time.Hour) }},
 	{name: "clock-back", what: "Redis' clock set back by 2 s", clock: true, fault: func(g *stage) { g.clock.Set(g.t, -2*time.Second) }},
 	{name: "clock-back-hour", what: "Redis' clock set back by an hour", clock: true, denials: true, fault: func(g *stage) {
 		g.clock.Set(g.t, -time.Hour)
-		g.hold(8 * time.Second)
+		g.hold(8 * time.Second) // for the calm keys to be used up
 	}},
+}
+
+func nothing(g *stage) { g.hold(2 * time.Second) }
+
+func kill(g *stage) {
+	old := g.master()
+	old.Kill()
+	g.awaitOther(old)
+	g.hold(time.Second)
+	old.Restart(g.t)
+	g.hold(2 * time.Second)
+}
+
+// hangForLong wakes a master that believes it is one still.
+func hangForLong(g *stage) {
+	old := g.master()
+	old.Pause()
+	start := time.Now()
+	g.awaitOther(old)
+	g.hold(10*time.Second - time.Since(start))
+	old.Resume()
+	g.hold(2 * time.Second)
+}
+
+// killUnreplicated has nobody hear from the master for less time than it takes to
+// call it dead, and then it is.
+func killUnreplicated(g *stage) {
+	old := g.master()
+	old.Proxy.SetPeersBlackHole(true)
+	g.hold(300 * time.Millisecond)
+	if g.cluster == nil {
+		old.Kill()
+	} else { // a second's loss: replicas are asked before they know
+		replica := g.cluster.ReplicaOf(g.t, old)
+		g.hold(700 * time.Millisecond)
+		old.Kill()
+		g.cluster.Takeover(g.t, replica)
+	}
+	g.awaitOther(old)
 }
 
 // cutOff lets nothing through between the agents and the master of the hot keys:

@@ -136,6 +136,18 @@ func (g *stage) spare(node *redistest.Server) {
 	g.spared = func(key string) bool { return !hurt[key] }
 }
 
+// awaitOther waits until another master has taken the place of old; the fault is over
+// then.
+func (g *stage) awaitOther(old *redistest.Server) {
+	g.t.Helper()
+	if g.sentinel != nil {
+		g.sentinel.AwaitMaster(g.t, old)
+	} else {
+		g.cluster.AwaitMasterInsteadOf(g.t, old)
+	}
+	g.heal()
+}
+
 // connections is how many the proxies have accepted.
 func (g *stage) connections() (n int) {
 	for _, node := range slices.Concat(g.nodes, g.others) {
@@ -175,6 +187,9 @@ func play(t *testing.T, s *scenario, seed uint64) outcome {
 	g.began = time.Now()
 	stop := load(g.hosts, g.began, seed)
 	g.hold(warmUp + time.Duration(g.rng.IntN(300))*time.Millisecond)
+	if g.cluster != nil {
+		g.spare(g.master())
+	}
 	connections, lost, started := g.connections(), g.leasesLost(), time.Now()
 	s.fault(g)
 	if g.healed.IsZero() {
