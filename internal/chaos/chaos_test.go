@@ -75,11 +75,12 @@ func (o *outcome) broken() (all []string) {
 			all = append(all, fmt.Sprintf(format, a...))
 		}
 	}
+	mostShared := o.allowed + float64(o.scenario.apart) + sharedSlack
 	mostConnections := connectionsOnce + connectionsPerSecond*(o.faultTook+after).Seconds()
 	hold(o.late == 0, "%d calls were answered late, the longest after %v", o.late, o.longest)
 	hold(o.wrongDenials == 0 || o.scenario.denials, "%d calls of a key far below its limit were denied", o.wrongDenials)
 	hold(o.excess <= o.allowed, "%.1f permits above the bound, %.0f can be explained by lost writes", o.excess, o.allowed)
-	hold(o.sharedExcess <= o.allowed+sharedSlack, "%.1f permits above the bound with local shares, want at most %.0f", o.sharedExcess, o.allowed+sharedSlack)
+	hold(o.sharedExcess <= mostShared, "%.1f permits above the bound with local shares, want at most %.0f", o.sharedExcess, mostShared)
 	hold(o.recovered <= recoveryTime, "decisions were made without Redis until %v after the fault was over, want %v", o.recovered, recoveryTime)
 	hold(o.connections <= mostConnections, "an agent opened %.0f connections, want at most %.0f", o.connections, mostConnections)
 	hold(o.sparedNoticed <= sparedSlack, "%.0f %% of the decisions for keys of healthy masters were made without Redis", 100*o.sparedNoticed)

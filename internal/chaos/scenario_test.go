@@ -18,6 +18,7 @@ type scenario struct {
 	losses    int  // times that Redis forgets writes, or is given time: each may cost a capacity
 	denials   bool // wrong ones are to be expected: docs/chaos.md says why
 	agentsDie bool // calls fail then
+	apart     int  // permits that a host adds by its share, until it is back, while the others have the whole limit
 	fault     func(*stage)
 }
 
@@ -42,9 +43,15 @@ var scenarios = []scenario{
 	}},
 	{name: "migration", what: "the hot keys' slots move to another master and back, key by key", on: cluster, fault: migrate},
 
-	{name: "partition", what: "agents cut off for 4 s", fault: cutOff},
-	{name: "partition-sentinel", what: "agents cut off from the master for 4 s, sentinels not", on: sentinel, fault: cutOff},
-	{name: "partition-cluster", what: "agents cut off from one master for 4 s", on: cluster, fault: cutOff},
+	{name: "partition", what: "all agents cut off for 4 s", fault: cutOff},
+	{name: "partition-one", what: "one agent of three cut off for 4 s", apart: 5 * hotLimit / hostCount, fault: func(g *stage) {
+		g.first.BlackHole(true)
+		g.hold(4 * time.Second)
+		g.first.BlackHole(false)
+		g.first.Cut()
+	}},
+	{name: "partition-sentinel", what: "all agents cut off from the master for 4 s, sentinels not", on: sentinel, fault: cutOff},
+	{name: "partition-cluster", what: "all agents cut off from one master for 4 s", on: cluster, fault: cutOff},
 	{name: "lost-1", what: "1 % of the replies lost, with their connections", fault: loseReplies(0.01)},
 	{name: "lost-10", what: "10 % of the replies lost, with their connections", quick: true, fault: loseReplies(0.1)},
 	{name: "latency-1", what: "1 ms there and back, up to twice that", fault: delayed(time.Millisecond)},
@@ -125,7 +132,7 @@ func hang(d time.Duration) func(*stage) {
 func loseReplies(share float64) func(*stage) {
 	return func(g *stage) {
 		g.nodes[0].Proxy.DropReplies(share, g.rng.Uint64())
-		g.hold(6 * time.Second)
+		g.hold(4 * time.Second)
 		g.nodes[0].Proxy.DropReplies(0, 0)
 	}
 }

@@ -39,6 +39,7 @@ type stage struct {
 	sentinel *redistest.Sentinel
 	cluster  *redistest.Cluster
 	clock    *redistest.Clock
+	first    *redistest.Proxy // that only the first agent goes through; nil but before one server
 
 	began, healed time.Time
 	spared        func(key string) bool // calm keys that the fault must not touch
@@ -50,7 +51,11 @@ func set(t *testing.T, s *scenario, seed uint64) *stage {
 	g := &stage{t: t, rng: rand.New(rand.NewPCG(seed, 1))}
 	redis := g.redis(s)
 	for i := range hostCount {
-		g.hosts = append(g.hosts, newHost(t, i, redis))
+		way := redis
+		if i == 0 && g.first != nil {
+			way = url(g.first.Addr)
+		}
+		g.hosts = append(g.hosts, newHost(t, i, way))
 	}
 	for _, h := range g.hosts {
 		h.awaitLeasing(t)
@@ -77,8 +82,11 @@ func (g *stage) redis(s *scenario) string {
 		options = append(options, redistest.WithClock(g.clock))
 	}
 	g.nodes = []*redistest.Server{redistest.Start(g.t, options...)}
-	return fmt.Sprintf("url: %q", g.nodes[0].URL())
+	g.first = redistest.StartProxy(g.t, g.nodes[0].ClientAddr())
+	return url(g.nodes[0].ClientAddr())
 }
+
+func url(addr string) string { return fmt.Sprintf("url: %q", "redis://"+addr) }
 
 func list(addrs []string) string { return `["` + strings.Join(addrs, `", "`) + `"]` }
 
