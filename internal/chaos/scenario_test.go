@@ -28,7 +28,7 @@ var scenarios = []scenario{
 	{name: "none-cluster", what: "none", on: cluster, fault: nothing},
 
 	{name: "kill-sentinel", what: "kill -9 of the master, another is elected", on: sentinel, losses: 1, fault: kill},
-	{name: "kill-cluster", what: "kill -9 of a master, another is elected", on: cluster, losses: 1, fault: kill},
+	{name: "kill-cluster", what: "kill -9 of a master, another is elected", on: cluster, quick: true, losses: 1, fault: kill},
 	{name: "hang-1s", what: "SIGSTOP for 1 s", quick: true, fault: hang(time.Second)},
 	{name: "hang-10s", what: "SIGSTOP for 10 s", fault: hang(10 * time.Second)},
 	{name: "hang-sentinel", what: "SIGSTOP of the master for 10 s, another is elected", on: sentinel, losses: 1, fault: hangForLong},
@@ -58,7 +58,7 @@ var scenarios = []scenario{
 	{name: "latency-20", what: "20 ms there and back, up to twice that", fault: delayed(20 * time.Millisecond)},
 	{name: "latency-200", what: "200 ms there and back, up to twice that", fault: delayed(200 * time.Millisecond)},
 
-	{name: "script-flush", what: "SCRIPT FLUSH, ten times in 2 s", quick: true, fault: repeat(10, "SCRIPT", "FLUSH")},
+	{name: "script-flush", what: "SCRIPT FLUSH, ten times in 2 s", fault: repeat(10, "SCRIPT", "FLUSH")},
 	{name: "flushall", what: "FLUSHALL", losses: 1, fault: repeat(1, "FLUSHALL")},
 	{name: "debug-reload", what: "DEBUG RELOAD, ten times in 2 s", fault: repeat(10, "DEBUG", "RELOAD")},
 	{name: "foreign", what: "Redis restarted, foreign values under our names for 3 s", losses: 2, fault: foreign},
