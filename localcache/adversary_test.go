@@ -32,6 +32,7 @@ const (
 	notOut        mistake = "a log does not count what is out"
 	leaseLong     mistake = "what a host holds is given up with its lease, not a period later"
 	noSeq         mistake = "an ask that comes late counts as the latest"
+	madeUpTwice   mistake = "a step back of the clock is made up for twice"
 	notHandedOn   mistake = "what a host holds is given up when its holders must have, though it may be handed on"
 )
 
@@ -49,7 +50,7 @@ func perSecond(count, burst int64, seconds float64) bucket.Limit {
 
 var contests = []contest{
 	{"token bucket of 20", bucket.Rule{}, []bucket.Limit{perSecond(40, 20, 1)},
-		[]mistake{blindRetry, spendReturned, refillToBurst, lifeFromReply}},
+		[]mistake{blindRetry, spendReturned, refillToBurst, lifeFromReply, madeUpTwice}},
 	{"token bucket of 100", bucket.Rule{}, []bucket.Limit{perSecond(200, 100, 1)}, nil},
 	{"token bucket of two limits", bucket.Rule{}, []bucket.Limit{perSecond(20, 20, 1), perSecond(60, 60, 10)},
 		[]mistake{spendReturned}},
@@ -69,7 +70,7 @@ var contests = []contest{
 	{"windows from the first use", bucket.Rule{Algorithm: bucket.FixedWindow, FirstUse: true}, []bucket.Limit{perSecond(20, 20, 1.5)},
 		[]mistake{outlivesEnd}},
 	{"log of 1 s", bucket.Rule{Algorithm: bucket.SlidingLog}, []bucket.Limit{perSecond(20, 20, 1)},
-		[]mistake{markedAtGrant, usedEarlier, notOut, spendReturned}},
+		[]mistake{markedAtGrant, usedEarlier, notOut, spendReturned, madeUpTwice}},
 	{"log of 5 s", bucket.Rule{Algorithm: bucket.SlidingLog}, []bucket.Limit{perSecond(100, 100, 5)},
 		[]mistake{markedAtGrant, usedEarlier}},
 	{"logs of two lengths", bucket.Rule{Algorithm: bucket.SlidingLog}, []bucket.Limit{perSecond(20, 20, 1), perSecond(50, 50, 6)},
@@ -87,6 +88,15 @@ var contests = []contest{
 }
 
 func TestNoAdversaryGetsMoreThanTheLimit(t *testing.T) {
+	playAll(t, func(*adversary) {})
+}
+
+// Nor does one whose authority's clock steps back, by a little or by hours.
+func TestStepsBackOfTheClockAddNothing(t *testing.T) {
+	playAll(t, (*adversary).stepBack)
+}
+
+func playAll(t *testing.T, prepare func(*adversary)) {
 	const seeds = 36
 	for _, c := range contests {
 		rule := mustRule(t, c.rule, c.limits...)
@@ -95,6 +105,7 @@ func TestNoAdversaryGetsMoreThanTheLimit(t *testing.T) {
 			used := int64(0)
 			for seed := range uint64(seeds) {
 				a := newAdversary(seed, rule, 10+int(seed%3)*5, none)
+				prepare(a)
 				if over := a.run(1500); over > 1e-6 {
 					t.Fatalf("seed %d: %g permits more than the rule allows", seed, over)
 				}
@@ -139,6 +150,8 @@ type adversary struct {
 	meters  []meter.Meter
 	used    int64
 	maxWait time.Duration
+	steps   bool          // of the authority's clock
+	back    time.Duration // their sum
 }
 
 type host struct {
@@ -162,11 +175,11 @@ type letter struct {
 
 const step = 20 * time.Millisecond
 
-// ahead is the authority's clock less that of the hosts.
+// ahead is the authority's clock, before it steps, less that of the hosts.
 const ahead = 1000*time.Hour + 123_456*time.Microsecond
 
 func newAdversary(seed uint64, rule *bucket.Rule, hosts int, m mistake) *adversary {
-	a := &adversary{rng: rand.New(rand.NewPCG(seed, uint64(rule.Capacity()))), m: m, now: time.Second, rule: rule}
+	a := &adversary{rng: rand.New(rand.NewPCG(seed, uint64(rule.Capacity()))), m: m, steps: m == madeUpTwice, now: time.Second, rule: rule}
 	for i := range rule.N {
 		a.meters = append(a.meters, meter.Of(rule, i)...)
 	}
@@ -192,6 +205,9 @@ func (a *adversary) run(steps int) (excess float64) {
 	dump := 1 + a.rng.IntN(30)
 	for i := range steps {
 		a.now += (step - time.Duration(a.rng.Int64N(int64(step/2)))).Truncate(time.Microsecond)
+		if a.steps && a.chance(200) {
+			a.back += time.Duration(math.Pow(a.rng.Float64(), 8) * float64(3*time.Hour)).Truncate(time.Microsecond)
+		}
 		dumping := i%period < dump
 		for _, h := range a.hosts {
 			a.giveUp(h, dumping)
@@ -209,11 +225,37 @@ func (a *adversary) run(steps int) (excess float64) {
 
 func (a *adversary) chance(one int) bool { return a.rng.IntN(one) == 0 }
 
-// use tells every meter.
+// stepBack has the authority's clock step back now and then. The parts of a sliding
+// window are then no longer those of a meter that measures how they fade out: what it
+// promises in full is measured alone.
+func (a *adversary) stepBack() {
+	a.steps = true
+	if a.rule.Algorithm == bucket.SlidingWindow {
+		a.meters = a.meters[:1]
+	}
+}
+
+func (a *adversary) clock() int64 { return (a.now + ahead - a.back).Microseconds() }
+
+// use tells every meter: in true time, but for windows, which are those of the
+// bucket's own time.
 func (a *adversary) use(permits int64) {
 	for _, m := range a.meters {
-		m.Use((a.now + ahead).Microseconds(), permits)
+		at := (a.now + ahead).Microseconds()
+		if _, is := m.(*meter.Window); is {
+			at = a.ownTime()
+		}
+		m.Use(at, permits)
 	}
+}
+
+// ownTime is the time at which the authority would answer now.
+func (a *adversary) ownTime() int64 {
+	s, clock := &a.state, a.clock()
+	if a.rule.Algorithm == bucket.FixedWindow && !a.rule.FirstUse && clock >= s.At {
+		return clock
+	}
+	return max(s.At, clock+s.Ahead)
 }
 
 // act hoards, and dumps with all others what is held and what is left.
@@ -315,22 +357,22 @@ func (a *adversary) deliver() {
 
 // execute is what the authority does, whose clock is another one.
 func (a *adversary) execute(ask *bucket.Ask) *bucket.Grant {
-	at := (a.now + ahead).Microseconds()
+	at := a.clock()
 	var g bucket.Grant
 	if a.rule.Algorithm == bucket.Concurrency {
 		g = a.applyHolders(at, ask)
 	} else {
 		g = a.apply(at, ask)
-		a.tellWindows(at, &g)
+		a.tellWindows(&g)
 		a.use(g.Direct)
 	}
 	return &g
 }
 
-func (a *adversary) tellWindows(at int64, g *bucket.Grant) {
+func (a *adversary) tellWindows(g *bucket.Grant) {
 	for i, m := range a.meters {
 		if w, ok := m.(*meter.Window); ok && !w.Clock {
-			w.Began(at + g.Outlook.Levels[i].At)
+			w.Began(a.state.At + g.Outlook.Levels[i].At)
 		}
 	}
 }
@@ -342,6 +384,10 @@ func (a *adversary) apply(at int64, ask *bucket.Ask) bucket.Grant {
 	switch a.m {
 	case refillToBurst:
 		s.Outstanding = 0
+	case madeUpTwice:
+		if at < s.At {
+			s.Ahead = 2 * (s.At - at)
+		}
 	case usedEarlier:
 		asked.Age += 0.5
 	case markedAtGrant:
@@ -350,7 +396,7 @@ func (a *adversary) apply(at int64, ask *bucket.Ask) bucket.Grant {
 	g := s.Apply(a.rule, at, &asked)
 	switch a.m {
 	case none:
-		a.checkBooks(at)
+		a.checkBooks()
 	case refillToBurst:
 		s.Outstanding += out
 	case blindRetry:
@@ -370,9 +416,9 @@ func (a *adversary) apply(at int64, ask *bucket.Ask) bucket.Grant {
 	return g
 }
 
-func (a *adversary) checkBooks(at int64) {
+func (a *adversary) checkBooks() {
 	s := &a.state
-	if s.Gauge.Free(a.rule, 1, at, s.Outstanding)+float64(s.Outstanding) > float64(a.rule.Capacity())+1e-6 {
+	if s.Gauge.Free(a.rule, 1, s.At, s.Outstanding)+float64(s.Outstanding) > float64(a.rule.Capacity())+1e-6 {
 		panic("l + o exceeds B")
 	}
 }

@@ -13,7 +13,7 @@ for i = 1, n do
   fill = min(fill, burst[i] * period[i] / (count[i] * 1e6))
 end
 local now = time
-local at, born, demand, hosts, granted = now, 0, 0, 0, 0
+local at, ahead, born, demand, hosts, granted = now, 0, 0, 0, 0, 0
 local borrow, paced, patience, pace, delay, life = 0, 0, 0, 0, 0, LIFE / 1e6
 local bare, flows = keep == 0 and give == 0, true -- flows: permits come back by themselves
 

@@ -140,7 +140,7 @@ func (r *Redis) refresh(ctx context.Context) {
 	}
 	r.topology.Store(t)
 	r.health.recover()
-	r.leaveAllBut(t.nodes)
+	r.leave(t.nodes)
 }
 
 // slotRange is the slots from..to, which the master at addr keeps.
@@ -149,44 +149,65 @@ type slotRange struct {
 	addr     string
 }
 
-// ranges asks the nodes that answered last, then all others that are known, then those
-// that were configured.
+// ranges asks a node that answered last; if none did, all that are known and those that
+// were configured, together: many may hang.
 func (r *Redis) ranges(ctx context.Context) ([]slotRange, error) {
-	var up, others []*node
-	r.mu.Lock()
-	for _, n := range r.nodes {
-		if n.health.up.Load() {
-			up = append(up, n)
-		} else {
-			others = append(others, n)
-		}
-	}
-	r.mu.Unlock()
-	var failed error
-	for _, n := range append(up, others...) {
-		all, err := r.rangesOf(ctx, n.addr, n.client)
-		if err == nil {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	up, lost := r.byHealth()
+	for _, n := range up {
+		if all, err := rangesOf(ctx, n.addr, n.client); err == nil {
 			return all, nil
 		}
-		failed = err
+	}
+	type view struct {
+		all []slotRange
+		err error
+	}
+	views := make(chan view, len(lost)+len(r.seeds))
+	for _, n := range lost {
+		go func() {
+			all, err := rangesOf(ctx, n.addr, n.client)
+			views <- view{all, err}
+		}()
 	}
 	for _, addr := range r.seeds {
-		client := redis.NewClient(r.at(addr))
-		all, err := r.rangesOf(ctx, addr, client)
-		client.Close()
-		if err == nil {
-			return all, nil
+		go func() {
+			client := redis.NewClient(r.at(addr))
+			client.AddHook(counting{r})
+			all, err := rangesOf(ctx, addr, client)
+			client.Close()
+			views <- view{all, err}
+		}()
+	}
+	var failed error
+	for range cap(views) {
+		v := <-views
+		if v.err == nil {
+			return v.all, nil
 		}
-		failed = err
+		failed = v.err
 	}
 	return nil, failed
 }
 
+// byHealth sorts the nodes that are known by whether they answered last.
+func (r *Redis) byHealth() (up, lost []*node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.nodes {
+		if n.health.up.Load() {
+			up = append(up, n)
+		} else {
+			lost = append(lost, n)
+		}
+	}
+	return up, lost
+}
+
 var errNoSlots = errors.New("the cluster has given no slots to its nodes yet")
 
-func (r *Redis) rangesOf(ctx context.Context, asked string, client *redis.Client) ([]slotRange, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+func rangesOf(ctx context.Context, asked string, client *redis.Client) ([]slotRange, error) {
 	said, err := client.ClusterSlots(ctx).Result()
 	if err != nil {
 		return nil, err
@@ -227,14 +248,15 @@ func (r *Redis) nodeAt(addr string) *node {
 	return n
 }
 
-// leaveAllBut forgets the nodes that keep no slots any more.
-func (r *Redis) leaveAllBut(kept []*node) {
+// leave forgets the nodes that keep no slots and were not heard of for a while. One
+// that slots are on their way to keeps none yet.
+func (r *Redis) leave(kept []*node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for addr, n := range r.nodes {
-		if !slices.Contains(kept, n) {
+		if !slices.Contains(kept, n) && time.Now().UnixNano()-n.heard.Load() > int64(refreshEvery) {
 			delete(r.nodes, addr)
-			r.work.Go(func() { n.close() })
+			r.work.Go(n.close)
 		}
 	}
 }

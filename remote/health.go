@@ -254,6 +254,7 @@ var replies = []struct {
 	{"NOPERM", permanent, rights},
 	{"ERR The user executing the script", permanent, rights}, // Redis 7.0
 	{"The user executing the script", permanent, rights},     // before
+	{"ERR ACL failure in script", permanent, rights},         // from 7.4 on
 	{"OOM", permanent, "Redis is out of memory: raise its maxmemory, or give the limiter a Redis of its own"},
 	{"MISCONF", permanent, "Redis cannot write its disk and refuses writes: see its log"},
 	{"MOVED", permanent, notSingle}, {"ASK ", permanent, notSingle}, {"CROSSSLOT", permanent, notSingle},

@@ -52,6 +52,7 @@ func TestClassifyReplies(t *testing.T) {
 		{"NOPERM ACL failure in script: User agent has no permissions to run the 'set' command", permanent, "+set"},
 		{"ERR The user executing the script can't run this command or subcommand script: " + sha + ", on @user_script:172.", permanent, "+set"},
 		{"ERR The user executing the script can't access at least one of the keys mentioned in the command arguments script: " + sha + ", on @user_script:22.", permanent, "~{shop:*"},
+		{"ERR ACL failure in script: User agent has no permissions to run the 'set' command", permanent, "+set"},
 		{oom, permanent, "maxmemory"},
 		{"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.", permanent, "disk"},
 		{"ERR DB index is out of range", permanent, "database"},

@@ -11,11 +11,14 @@ local all, own, others, found = {}, nil, 0, 0
 if raw then
   local kind, size, q
   if #raw >= 45 then kind, size = unpack('<BI4', raw) end
-  if kind ~= KIND or #raw ~= 45 + 56 * size then
+  local rest = kind == KIND and #raw - (45 + 56 * size)
+  if rest ~= 0 and rest ~= 8 then
     error({err = 'FOREIGN value'})
   end
   at, born, demand, hosts, granted, q = unpack('<ddddd', raw, 6)
-  now = max(now, at)
+  if rest == 8 then ahead = unpack('<d', raw, #raw - 7) end
+  ahead = max(ahead, at - time)
+  now = time + ahead
   for _ = 1, size do
     local a, s, v, e, heard, unmet, from
     a, s, v, e, heard, unmet, from, q = unpack('<ddddddd', raw, q)
@@ -70,5 +73,6 @@ for i = 1, found do
   state[i + 1] = pack('<ddddddd', h[1], h[2], h[3], h[4], h[5], h[6], h[7])
   longest = max(longest, h[4] - now)
 end
+if ahead > 0 then state[found + 2] = pack('<d', ahead) end
 call('SET', key, table.concat(state), 'PX', ceil(longest / 1000 + 5000))
 return reply .. pack('<dddd', count[1] - others - own[3], max(1, need), 0, 0)

@@ -18,7 +18,10 @@ if raw then
     e, v, q = unpack('<dd', raw, q)
     slots[i] = {e, v}
   end
-  now = max(now, at)
+  if #raw >= q + 7 then ahead = unpack('<d', raw, q) end -- kept once the clock stepped back
+  --> realign
+  ahead = max(ahead, at - time)
+  now = time + ahead
 end
 
 -- begin
@@ -103,5 +106,6 @@ local flags = (void and 1 or 0) + (scarce and 2 or 0) + (out >= 1 and 4 or 0)
 local state, reply
 --> write
 for i = 1, slotted do state = state .. pack('<dd', slots[i][1], slots[i][2]) end
+if ahead > 0 then state = state .. pack('<d', ahead) end
 --> store
 return reply

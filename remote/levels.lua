@@ -12,10 +12,14 @@ end
 local raw = call('GET', key)
 
 --- read
-well = well and #raw == q - 1 + 24 * had + 16 * slotted
+local rest = well and #raw - (q - 1 + 24 * had + 16 * slotted)
+well = rest == 0 or rest == 8
 if well then
   for i = 1, had do level_of[i], tick[i], was[i], q = unpack('<ddd', raw, q) end
 end
+
+--- realign
+if how == WINDOWED and time >= at then ahead = 0 end
 
 --- begin
 for i = 1, n do

@@ -79,6 +79,8 @@ if well then
   well = call('STRLEN', key) >= offset(total + 1)
 end
 
+--- realign
+
 --- begin
 total, stored, latest, stamp, permits_of = 0, 0, 0, {}, {}
 for i = 1, n do from[i], cut[i], used[i] = 1, 0, 0 end

@@ -434,6 +434,7 @@ func TestAdvisedRightsAreEnough(t *testing.T) {
 		t.Fatalf("no command in %q", advice)
 	}
 	r.do("ACL", append([]string{"SETUSER", "agent", "reset", "on", ">secret"}, strings.Fields(rights)...)...)
+	r.do("ACL", "LOG", "RESET") // what was refused before
 	r.await(recovery, "leasing with the rights of the advice", r.leasing)
 	if s := r.redis.Status(); s.State != "ok" {
 		t.Errorf("Status %+v", s)

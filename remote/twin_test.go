@@ -16,12 +16,11 @@ import (
 	"pgregory.net/rapid"
 
 	"rlsidecar/internal/bucket"
-	"rlsidecar/internal/redistest"
 )
 
 const (
-	twinRuns = 1500
-	twinAsks = 150
+	twinRuns  = 1300
+	twinCalls = 240 // about one bucket to three
 )
 
 // timed is a script with its clock made an argument: for these tests alone.
@@ -42,13 +41,7 @@ func TestScriptsAndStatesAreTwins(t *testing.T) {
 	if err := flag.Set("rapid.checks", fmt.Sprint(twinRuns)); err != nil {
 		t.Fatal(err)
 	}
-	server := redistest.Start(t)
-	options, err := redis.ParseURL(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClient(options)
-	defer client.Close()
+	client := clientOf(t)
 	for _, name := range bucket.Algorithms() {
 		t.Run(name, func(t *testing.T) { compareTwins(t, client, name) })
 	}
@@ -60,64 +53,101 @@ func compareTwins(t *testing.T, client *redis.Client, name string) {
 	if err := script.Load(t.Context(), client).Err(); err != nil {
 		t.Fatal(err)
 	}
-	var asked, granted, void, scarce, keys atomic.Int64
+	var sum tally
 	rapid.Check(t, func(rt *rapid.T) {
-		key := drawKey(rt, fmt.Sprint(name, keys.Add(1)))
-		state := &bucket.State{}
-		var s twin = state
-		if algorithm == bucket.Concurrency {
-			s = &bucket.Holders{}
-		}
-		w := &world{algorithm: algorithm, now: rapid.Int64Range(1, 1e15).Draw(rt, "start")}
+		twins := drawTwins(rt, algorithm, sum.runs.Add(1))
+		now := rapid.Int64Range(1, 1e15).Draw(rt, "start")
 		pipe := client.Pipeline()
-		var want []bucket.Grant
-		var rules []bucket.Rule
-		var asks []bucket.Ask
-		var replies []*redis.Cmd
-		for range rapid.IntRange(1, 2*twinAsks-1).Draw(rt, "asks") {
-			rule, ask := w.ask(rt)
-			g := s.Apply(&rule, w.now, &ask)
-			w.answered(&ask, &g)
-			want, rules, asks = append(want, g), append(rules, rule), append(asks, ask)
-			replies = append(replies, script.EvalSha(context.Background(), pipe, []string{key},
-				AppendAsk(nil, &rule, &ask), w.now/1e6, w.now%1e6))
+		var calls []*twinCall
+		for range rapid.IntRange(1, twinCalls).Draw(rt, "calls") {
+			now = max(1, now+drawStep(rt))
+			c := drawCall(rt, twins, now)
+			c.replies = script.EvalSha(context.Background(), pipe, c.keys, append(c.words, now/1e6, now%1e6)...)
+			calls = append(calls, c)
 		}
 		if _, err := pipe.Exec(context.Background()); err != nil {
 			rt.Fatalf("the script failed: %v", err)
 		}
-		for i := range want {
-			texts, err := replies[i].StringSlice()
-			if err != nil {
-				rt.Fatal(err)
-			}
-			got, err := parseGrant(texts[0], &rules[i])
-			if err != nil {
-				rt.Fatal(err)
-			}
-			if got != want[i] {
-				rt.Fatalf("ask %d of %d: %+v\nof %+v\nscript %+v\nstate  %+v", i, len(want), asks[i], rules[i], got, want[i])
-			}
-			asked.Add(1)
-			granted.Add(got.Permits)
-			if got.Void {
-				void.Add(1)
-			}
-			if got.Scarce {
-				scarce.Add(1)
-			}
+		for _, c := range calls {
+			c.compare(rt, &sum)
 		}
-		if algorithm != bucket.Concurrency {
-			checkInvariant(rt, &w.rule, w.now, state)
+		for _, w := range twins {
+			w.checkInvariant(rt)
 		}
 	})
-	t.Logf("%d asks, %d permits granted, %d leases void, %d answers scarce", asked.Load(), granted.Load(), void.Load(), scarce.Load())
-	if asked.Load() < 100_000 || granted.Load() < 100_000 || void.Load() == 0 || scarce.Load() == 0 {
-		t.Errorf("only %d asks (%d void, %d scarce): want 100000 with some of each", asked.Load(), void.Load(), scarce.Load())
+	sum.check(t)
+}
+
+// tally is what the random asks came to.
+type tally struct{ runs, asked, granted, void, scarce, ahead atomic.Int64 }
+
+func (s *tally) check(t *testing.T) {
+	t.Logf("%d asks, %d with the clock set back, %d permits granted, %d leases void, %d answers scarce",
+		s.asked.Load(), s.ahead.Load(), s.granted.Load(), s.void.Load(), s.scarce.Load())
+	if s.asked.Load() < 100_000 || s.granted.Load() < 100_000 || s.void.Load() == 0 || s.scarce.Load() == 0 || s.ahead.Load() < 10_000 {
+		t.Error("too few: want 100000 asks and permits, 10000 with the clock set back, and some void and scarce")
 	}
 }
 
-func checkInvariant(rt *rapid.T, r *bucket.Rule, now int64, s *bucket.State) {
-	free := s.Gauge.Free(r, 1, max(now, s.At), s.Outstanding)
+// twinCall is one call about some buckets, perhaps more than once about one.
+type twinCall struct {
+	keys    []string
+	words   []any
+	rules   []bucket.Rule
+	asks    []bucket.Ask
+	want    []bucket.Grant
+	ahead   int64 // buckets whose time is ahead
+	replies *redis.Cmd
+}
+
+func drawCall(rt *rapid.T, twins []*world, now int64) *twinCall {
+	c := &twinCall{}
+	for range rapid.IntRange(1, len(twins)).Draw(rt, "asks") {
+		w := rapid.SampledFrom(twins).Draw(rt, "bucket")
+		rule, ask := w.ask(rt)
+		g := w.twin.Apply(&rule, now, &ask)
+		w.answered(&ask, &g)
+		c.keys, c.words = append(c.keys, w.key), append(c.words, AppendAsk(nil, &rule, &ask))
+		c.rules, c.asks, c.want = append(c.rules, rule), append(c.asks, ask), append(c.want, g)
+		if w.ahead() > 0 {
+			c.ahead++
+		}
+	}
+	return c
+}
+
+func (c *twinCall) compare(rt *rapid.T, sum *tally) {
+	texts, err := c.replies.StringSlice()
+	if err != nil || len(texts) != len(c.want) {
+		rt.Fatalf("%d replies of %d: %v", len(texts), len(c.want), err)
+	}
+	sum.ahead.Add(c.ahead)
+	for i, text := range texts {
+		got, err := parseGrant(text, &c.rules[i])
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if got != c.want[i] {
+			rt.Fatalf("ask %+v\nof %+v\nscript %+v\nstate  %+v", c.asks[i], c.rules[i], got, c.want[i])
+		}
+		sum.asked.Add(1)
+		sum.granted.Add(got.Permits)
+		if got.Void {
+			sum.void.Add(1)
+		}
+		if got.Scarce {
+			sum.scarce.Add(1)
+		}
+	}
+}
+
+func (w *world) checkInvariant(rt *rapid.T) {
+	s, is := w.twin.(*bucket.State)
+	if !is || s.N == 0 {
+		return
+	}
+	r := &w.rule
+	free := s.Gauge.Free(r, 1, s.At, s.Outstanding)
 	if r.Levelled() {
 		free += float64(s.Outstanding)
 	}
@@ -132,21 +162,41 @@ func drawKey(rt *rapid.T, unique string) string {
 	return unique + rest
 }
 
-// world is a few agents that ask one bucket as time goes on, by leaps and not at all.
+// drawTwins is up to three buckets of an algorithm.
+func drawTwins(rt *rapid.T, a bucket.Algorithm, run int64) (all []*world) {
+	for i := range rapid.IntRange(1, 3).Draw(rt, "buckets") {
+		w := &world{algorithm: a, key: drawKey(rt, fmt.Sprint(a, run, "/", i)), twin: &bucket.State{}}
+		if a == bucket.Concurrency {
+			w.twin = &bucket.Holders{}
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// world is a few agents that ask one bucket.
 type world struct {
 	algorithm bucket.Algorithm
-	now       int64
+	key       string
+	twin      twin
 	rule      bucket.Rule
 	lease     [3]struct{ epoch, slot, recorded, keep int64 }
 	agent     int
 	seq       int64
 }
 
+// ahead is how far the bucket's own time is ahead of the clock.
+func (w *world) ahead() int64 {
+	if s, is := w.twin.(*bucket.State); is {
+		return s.Ahead
+	}
+	return w.twin.(*bucket.Holders).Ahead
+}
+
 func (w *world) ask(rt *rapid.T) (bucket.Rule, bucket.Ask) {
 	if w.rule.N == 0 || rapid.IntRange(0, 60).Draw(rt, "change") == 0 {
 		w.rule = drawRule(rt, w.algorithm)
 	}
-	w.now = max(1, w.now+drawStep(rt))
 	w.agent = rapid.IntRange(0, len(w.lease)-1).Draw(rt, "agent")
 	held := &w.lease[w.agent]
 	a := bucket.Ask{Epoch: held.epoch, Slot: held.slot, Recorded: held.recorded, Lead: 0.005}
@@ -221,13 +271,13 @@ func drawCost(rt *rapid.T) int64 {
 	return rapid.Int64Range(1, 40).Draw(rt, "cost")
 }
 
-// drawStep is mostly short, sometimes nothing, back in time, or hours.
+// drawStep is mostly short, sometimes nothing, and sometimes hours forth or back.
 func drawStep(rt *rapid.T) int64 {
 	switch rapid.IntRange(0, 9).Draw(rt, "step") {
 	case 0:
 		return 0
 	case 1:
-		return -rapid.Int64Range(0, 3600e6).Draw(rt, "back")
+		return -rapid.Int64Range(0, 50*3600e6).Draw(rt, "back")
 	case 2:
 		return rapid.Int64Range(0, 50*3600e6).Draw(rt, "leap")
 	}

@@ -85,7 +85,10 @@ for i = 1, well and had or 0 do
   q = flat[2 * size + 1] or q
   marks[i], sum[i] = list, total
 end
-well = well and #raw == q - 1 + 16 * slotted
+local rest = well and #raw - (q - 1 + 16 * slotted)
+well = rest == 0 or rest == 8
+
+--- realign
 
 --- begin
 for i = 1, n do marks[i], sum[i] = {}, 0 end

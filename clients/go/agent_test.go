@@ -142,9 +142,10 @@ func allowAll(p *peer) {
 	}
 }
 
+// newClient returns a client that raises, unless opts say otherwise.
 func newClient(t *testing.T, path string, opts ...Option) *Client {
 	t.Helper()
-	c, err := New(path, opts...)
+	c, err := New(path, append([]Option{WithOnUnavailable(Raise)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func (c *Client) own(ctx context.Context, again bool) (cn *conn, fresh bool, err
 			return cn, false, err
 		}
 	}
-	nc, err := dial(ctx, c.path)
+	nc, err := c.connect(ctx)
 	if err != nil {
 		return nil, false, err
 	}

@@ -69,10 +69,10 @@ func TestCallsOnTheWire(t *testing.T) {
 			true, "release", []any{uint64(1<<53 - 1)}},
 		{"peek", decided, func(c *Client) (any, error) { return c.Peek(ctx, Policy("api"), "k", Cost(0)) },
 			decision(&d), "peek", []any{"api", "k", 0}},
-		{"refund", trueReply, func(c *Client) (any, error) { return nil, c.Refund(ctx, Policy("api"), "k", Cost(3)) },
-			nil, "refund", []any{"api", "k", 3}},
-		{"reset", trueReply, func(c *Client) (any, error) { return nil, c.Reset(ctx, Policy("api"), "k") },
-			nil, "reset", []any{"api", "k"}},
+		{"refund", trueReply, func(c *Client) (any, error) { return c.Refund(ctx, Policy("api"), "k", Cost(3)) },
+			true, "refund", []any{"api", "k", 3}},
+		{"reset", trueReply, func(c *Client) (any, error) { return c.Reset(ctx, Policy("api"), "k") },
+			true, "reset", []any{"api", "k"}},
 		{"acquire_all", all, func(c *Client) (any, error) {
 			_, ds, err := c.AcquireAll(ctx, []Ask{{Policy("api"), "k", 0}, {Policy("login"), "j", 2}}, Wait(time.Second))
 			return ds[1], err
@@ -137,7 +137,7 @@ func TestAgentErrors(t *testing.T) {
 		code        protocol.Code
 		unavailable bool
 	}{
-		{protocol.InvalidRequest, false}, {protocol.UnknownMethod, false}, {protocol.UnknownPolicy, false},
+		{protocol.InvalidRequest, true}, {protocol.UnknownMethod, true}, {protocol.UnknownPolicy, false},
 		{protocol.InvalidArgument, false}, {protocol.Unavailable, true}, {protocol.Overloaded, true},
 		{protocol.ShuttingDown, true}, {protocol.NotPermitted, false}, {protocol.Internal, true}, {99, true}, {-1, true},
 	}
@@ -205,7 +205,7 @@ func TestAddress(t *testing.T) {
 			t.Errorf("%q, %q: %v, want %s", tt.argument, tt.variable, err, tt.want)
 		}
 	}
-	if _, err := New("/s", WithTimeout(0)); err == nil || err.Error() != "rlsidecar: timeout 0s: allowed is any above 0" {
+	if _, err := New("/s", WithTimeout(0)); err == nil || err.Error() != "rlsidecar: timeout 0s: allowed are those above 0, to 1h0m0s" {
 		t.Errorf("time-out 0: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"rlsidecar/protocol"
 )
@@ -31,6 +32,7 @@ type conn struct {
 	writing    chan struct{} // held while writing; a channel, because those who wait for it have a budget
 	readerDone chan struct{}
 	reads      atomic.Uint64 // how often bytes came
+	begun      atomic.Int64  // when the message began that is not whole yet, in Unix nanoseconds; 0: none is due
 
 	mu   sync.Mutex // mu guards the fields that follow
 	due  map[uint32]chan reply
@@ -38,6 +40,12 @@ type conn struct {
 	next uint32 // 0..2^31-1, which every client language can hold
 	err  error  // not nil: dropped
 }
+
+// longestMessage is how long a message may be under way before a call that gives up
+// takes the connection to be stuck.
+const longestMessage = 10 * time.Millisecond
+
+var errHalfReply = errors.New("the rest of a reply does not come")
 
 // reply is what a call was answered with, or why it never will be.
 type reply struct {
@@ -76,11 +84,7 @@ func (c *conn) exchange(ctx context.Context, encode encoder) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	frame, err := request(encode, id)
-	if err == nil {
-		err = c.write(ctx, frame)
-	}
-	if err != nil {
+	if err := c.write(ctx, encode(nil, id)); err != nil {
 		c.forget(id)
 		return nil, err
 	}
@@ -123,7 +127,7 @@ func (c *conn) forget(id uint32) {
 }
 
 // abandon leaves the reply to id to be thrown away. An agent that owes too many
-// of them will not be asked again on this connection.
+// of them, or the rest of one, will not be asked again on this connection.
 func (c *conn) abandon(id uint32) {
 	c.mu.Lock()
 	if answer, ok := c.due[id]; ok && answer != nil {
@@ -132,8 +136,12 @@ func (c *conn) abandon(id uint32) {
 	}
 	tooMany := c.late >= protocol.MaxInFlight
 	c.mu.Unlock()
-	if tooMany {
+	begun := c.begun.Load()
+	switch {
+	case tooMany:
 		c.fail(fmt.Errorf("%d calls without a reply", protocol.MaxInFlight))
+	case begun != 0 && time.Since(time.Unix(0, begun)) > longestMessage:
+		c.fail(unavailable(ErrTimeout, errHalfReply))
 	}
 }
 
@@ -184,14 +192,28 @@ func (c *conn) read() {
 		}
 		buf = buf[:len(buf)+n]
 		rest, doubt := c.deliver(&s, buf)
-		if err = errors.Join(doubt, err); err != nil {
+		if doubt != nil {
+			err = unavailable(ErrProtocol, doubt)
+		}
+		if err != nil {
 			c.fail(err)
 			return
 		}
+		c.noteRest(len(buf), len(rest))
 		buf = buf[:copy(buf[:cap(buf)], rest)]
 		if len(buf) == cap(buf) {
 			buf = append(make([]byte, 0, 2*cap(buf)), buf...)
 		}
+	}
+}
+
+// noteRest keeps begun, after a read that left rest of the bytes there were.
+func (c *conn) noteRest(bytes, rest int) {
+	switch {
+	case rest == 0:
+		c.begun.Store(0)
+	case rest < bytes || c.begun.Load() == 0:
+		c.begun.Store(time.Now().UnixNano())
 	}
 }
 

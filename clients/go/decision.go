@@ -15,7 +15,7 @@ import (
 const Never time.Duration = -1
 
 // Source says where a decision came from. There may be others than those below.
-type Source uint8
+type Source int
 
 const (
 	FromLease      Source = iota // permits that the agent holds
@@ -24,17 +24,19 @@ const (
 	FromStandalone               // an agent without Redis
 	FromFallback                 // Redis is out of reach: this host's share
 	FromList                     // exempt or blocked
+
+	FromClient Source = -1 // the agent gave no decision: OnUnavailable did
 )
 
 // Decision is the answer to one call.
 type Decision struct {
 	Allowed    bool
-	Limit      int64         // capacity in permits
+	Limit      int64         // capacity in permits; 0 when nobody said
 	Remaining  int64         // 0..Limit, as far as this host knows
 	ResetAfter time.Duration // until the bucket is full again
 	RetryAfter time.Duration // until this call could be allowed; 0 when it was, or Never
 	Source     Source
-	Degraded   bool // decided without Redis, because it is out of reach
+	Degraded   bool // decided without Redis, because it is out of reach, or without the agent
 	Shadow     bool // the policy only observes, and would have denied
 
 	// Permit is what to Release, of a concurrency limit; 0: there is nothing to
@@ -87,8 +89,11 @@ func ceil(d, unit time.Duration) int64 {
 // String returns the source's name, as metrics and logs have it.
 func (s Source) String() string {
 	names := [...]string{"lease", "redis", "denial", "standalone", "fallback", "list"}
-	if int(s) < len(names) {
+	if s == FromClient {
+		return "client"
+	}
+	if s >= 0 && int(s) < len(names) {
 		return names[s]
 	}
-	return fmt.Sprintf("source %d", s)
+	return fmt.Sprintf("source %d", int(s))
 }

@@ -26,6 +26,9 @@ type lane func(ctx context.Context, again bool) (cn *conn, fresh bool, err error
 
 // do makes one call, on a connection of its own if the agent may let it wait.
 func (c *Client) do(caller context.Context, s *settings, encode encoder, decode decoder) error {
+	if c.disabled {
+		return errDisabled
+	}
 	from := c.shared
 	if s.wait > 0 {
 		from = c.own
@@ -56,9 +59,12 @@ func (c *Client) ask(caller context.Context, s *settings, from lane, encode enco
 			if err = decode(result); err == nil {
 				return cn, nil
 			}
-			return cn, unavailable(cn.fail(err))
+			return cn, failure(caller, cn.fail(unavailable(ErrProtocol, err)))
 		}
 		if e := (*Error)(nil); errors.As(err, &e) {
+			if e.Code == protocol.InvalidRequest {
+				cn.fail(err) // the agent closes it
+			}
 			return cn, err
 		}
 		if again || fresh || !ended(err) || cn.reads.Load() != reads {
@@ -87,7 +93,7 @@ func (c *Client) shared(ctx context.Context, _ bool) (cn *conn, fresh bool, err 
 	if cn, err := c.current(); cn != nil || err != nil {
 		return cn, false, err
 	}
-	nc, err := dial(ctx, c.path)
+	nc, err := c.connect(ctx)
 	if err != nil {
 		return nil, false, err
 	}
@@ -118,6 +124,17 @@ func (c *Client) adopt(nc net.Conn) (*conn, bool, error) {
 	return c.conn, true, nil
 }
 
+// connect fails at once while it is too early to try again.
+func (c *Client) connect(ctx context.Context) (net.Conn, error) {
+	if err := c.backoff.pause(time.Now()); err != nil {
+		return nil, err
+	}
+	nc, err := dial(ctx, c.path)
+	err = unreachable(err)
+	c.backoff.note(time.Now(), err)
+	return nc, err
+}
+
 // dial connects within ctx. EAGAIN says that the agent is there and its backlog
 // is full.
 func dial(ctx context.Context, path string) (net.Conn, error) {
@@ -141,13 +158,4 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 			return nil, full
 		}
 	}
-}
-
-// request encodes a call, and refuses what the agent would close the connection for.
-func request(encode encoder, id uint32) ([]byte, error) {
-	frame := encode(nil, id)
-	if len(frame) > protocol.MaxMessage {
-		return nil, invalidf("request of %d bytes: allowed are up to %d", len(frame), protocol.MaxMessage)
-	}
-	return frame, nil
 }

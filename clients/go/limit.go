@@ -3,6 +3,7 @@
 package rlsidecar
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -73,9 +74,39 @@ func (l Limit) Algorithm(a Algorithm) Limit {
 	return l
 }
 
-func (l Limit) call(key string, cost int64) (protocol.Call, error) {
-	c := protocol.Call{Key: []byte(key), Cost: cost}
+// String is the name of the policy, or what ParseLimit reads, such as "10/60000ms".
+func (l Limit) String() string {
 	if !l.inline {
+		return l.policy
+	}
+	return fmt.Sprintf("%d/%dms", l.count, l.period.Milliseconds())
+}
+
+// Window is the period of a limit that the caller brings along; 0 for a policy, whose
+// period the agent knows.
+func (l Limit) Window() time.Duration { return l.period }
+
+// capacity is the most that can be taken at once, 0 when only the agent knows.
+func (l Limit) capacity() int64 {
+	if l.burst != 0 {
+		return l.burst
+	}
+	return l.count
+}
+
+// call is the limit as it is sent, with a key and a cost of least and more.
+func (l Limit) call(key string, cost, least int64) (protocol.Call, error) {
+	c := protocol.Call{Key: []byte(key), Cost: cost}
+	switch {
+	case len(key) < 1 || len(key) > protocol.MaxKey:
+		return c, invalidf("key of %d bytes: allowed are 1 to %d", len(key), protocol.MaxKey)
+	case cost < least || cost > protocol.MaxCost:
+		return c, invalidf("cost %d: allowed are %d to %d", cost, least, protocol.MaxCost)
+	}
+	if !l.inline {
+		if len(l.policy) < 1 || len(l.policy) > protocol.MaxPolicy {
+			return c, invalidf("policy of %d bytes: allowed are 1 to %d", len(l.policy), protocol.MaxPolicy)
+		}
 		c.Policy = []byte(l.policy)
 		return c, nil
 	}

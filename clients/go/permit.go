@@ -34,14 +34,17 @@ type Permit struct {
 //	defer permit.Release()
 //
 // ctx ends the wait for the permit, not the hold. After a denial or an error the
-// permit is nil, and may be released all the same: an application that goes on
-// without the agent needs no second path. A call may be allowed without taking a
-// permit, by a list of exempt keys for one; its Release does nothing either.
+// permit is nil, and may be released all the same. A call may be allowed without
+// taking a permit, by a list of exempt keys or without an agent; its Release does
+// nothing either.
 func (c *Client) Hold(ctx context.Context, l Limit, key string, opts ...CallOption) (*Permit, Decision, error) {
 	s := c.settings(opts)
 	encode, err := s.encoder(protocol.Acquire, l, key)
 	if err != nil {
 		return nil, Decision{}, err
+	}
+	if c.disabled {
+		return nil, substitute(true, l, s.cost), nil
 	}
 	var d protocol.Decision
 	cn, err := c.ask(ctx, &s, c.own, encode, decisionInto(&d))
@@ -50,7 +53,8 @@ func (c *Client) Hold(ctx context.Context, l Limit, key string, opts ...CallOpti
 		cn = nil
 	}
 	if err != nil {
-		return nil, Decision{}, err
+		d, err := c.undecided(err, l, s.cost)
+		return nil, d, err
 	}
 	if !d.Allowed {
 		return nil, decision(&d), nil
@@ -60,7 +64,7 @@ func (c *Client) Hold(ctx context.Context, l Limit, key string, opts ...CallOpti
 
 // Release gives the permit back, within the time-out of the Hold. held is false
 // when there was none any more: it was released before, or the agent had taken it
-// back. After an error the agent will take it back by itself.
+// back, or the agent gave no answer: then it takes it back by itself.
 func (p *Permit) Release() (held bool, err error) {
 	if p == nil {
 		return false, nil
@@ -77,6 +81,9 @@ func (p *Permit) Release() (held bool, err error) {
 	cn, err := p.client.ask(context.Background(), &s, p.client.over(mine), releasing(p.number), boolInto(&held))
 	if cn != mine {
 		p.client.giveBack(cn)
+	}
+	if err != nil {
+		_, err = p.client.otherwise(err)
 	}
 	return held, err
 }
@@ -99,7 +106,9 @@ func (c *Client) Release(ctx context.Context, permit uint64, opts ...CallOption)
 		return false, nil
 	}
 	s := c.settings(opts)
-	err = c.do(ctx, &s, releasing(permit), boolInto(&held))
+	if err = c.do(ctx, &s, releasing(permit), boolInto(&held)); err != nil {
+		_, err = c.otherwise(err)
+	}
 	return held, err
 }
 

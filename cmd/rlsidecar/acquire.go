@@ -35,7 +35,7 @@ func (a *asking) open(policy string) (*rlsidecar.Client, rlsidecar.Limit, error)
 	if err != nil {
 		return nil, limit, err
 	}
-	options := []rlsidecar.Option{rlsidecar.WithTimeout(a.timeout)}
+	options := []rlsidecar.Option{rlsidecar.WithTimeout(a.timeout), rlsidecar.WithOnUnavailable(rlsidecar.Raise)}
 	if a.app != "" {
 		options = append(options, rlsidecar.WithApp(a.app))
 	}

@@ -46,7 +46,7 @@ func startAgent(t *testing.T, yaml string) *running {
 		t.Fatal(err)
 	}
 	a.follow(file, config)
-	client, err := rlsidecar.New(config.Socket.Path, rlsidecar.WithTimeout(5*time.Second))
+	client, err := rlsidecar.New(config.Socket.Path, rlsidecar.WithTimeout(5*time.Second), rlsidecar.WithOnUnavailable(rlsidecar.Raise))
 	if err != nil {
 		t.Fatal(err)
 	}

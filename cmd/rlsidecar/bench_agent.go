@@ -48,7 +48,7 @@ func watch(address string, echo bool) (*watched, error) {
 	}
 	a := &watched{path: path, echo: echo, pid: server.PeerOf(nc).PID}
 	nc.Close()
-	if a.client, err = rlsidecar.New(path, rlsidecar.WithTimeout(grace)); err != nil {
+	if a.client, err = rlsidecar.New(path, rlsidecar.WithTimeout(grace), rlsidecar.WithOnUnavailable(rlsidecar.Raise)); err != nil {
 		return nil, err
 	}
 	if _, err := a.scripts(); err != nil {

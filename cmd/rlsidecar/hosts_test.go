@@ -37,7 +37,7 @@ func newHost(t *testing.T, redis, held string, l *ledger) *host {
 	yaml := fmt.Sprintf("redis: {url: %q, timeout: 500ms}\npolicies:\n  held: {algorithm: concurrency, max_hold: %v, %s}\n", redis, longestHold, held)
 	h := &host{t: t, socket: shortPath(t), config: written(t, yaml), ledger: l}
 	var err error
-	if h.client, err = rlsidecar.New(h.socket, rlsidecar.WithTimeout(2*time.Second)); err != nil {
+	if h.client, err = rlsidecar.New(h.socket, rlsidecar.WithTimeout(2*time.Second), rlsidecar.WithOnUnavailable(rlsidecar.Raise)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { h.client.Close() })

@@ -24,6 +24,11 @@ var layers = map[string][]string{
 	"rlsidecar/internal/meter":   {"rlsidecar/internal/bucket"},
 	"rlsidecar/internal/admin":   {"rlsidecar/internal/limiter", "rlsidecar/internal/policy", "rlsidecar/internal/server"},
 	"rlsidecar/clients/go":       {"rlsidecar/protocol"},
+
+	"rlsidecar/clients/go/httplimit":    {"rlsidecar/clients/go"},
+	"rlsidecar/clients/go/conformance":  {"rlsidecar/clients/go", "rlsidecar/protocol"},
+	"rlsidecar/clients/go/examples/web": {"rlsidecar/clients/go", "rlsidecar/clients/go/httplimit"},
+	"rlsidecar/internal/conformance":    {},
 }
 
 // homes lists the only packages that may import a library.

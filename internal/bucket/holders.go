@@ -31,7 +31,8 @@ const (
 // too many.
 type Holders struct {
 	Known   bool  // somebody has asked
-	At      int64 // µs; time never runs backwards from here
+	At      int64 // as of State
+	Ahead   int64
 	Epoch   int64 // µs of the last reset; 0: none
 	Demand  float64
 	Hosts   float64
@@ -50,9 +51,9 @@ type Holder struct {
 	Since      int64 // µs when that call came
 }
 
-// Apply answers a at now, in µs.
-func (h *Holders) Apply(r *Rule, now int64, a *Ask) Grant {
-	now = max(now, h.At)
+// Apply answers a when the authority's clock says so, in µs.
+func (h *Holders) Apply(r *Rule, clock int64, a *Ask) Grant {
+	now := ownTime(clock, h.At, &h.Ahead)
 	if !h.Known {
 		h.Known, h.At = true, now
 	}

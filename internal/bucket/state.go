@@ -51,7 +51,8 @@ const (
 //     it promises in full is a period less one part.
 type State struct {
 	N           int     // limits in Gauge; 0: nobody has asked yet
-	At          int64   // µs; time never runs backwards from here
+	At          int64   // µs of the bucket's own time (see ownTime) when it was last asked
+	Ahead       int64   // µs that this is ahead of the authority's clock
 	Epoch       int64   // when this bucket, or its window, was born, µs
 	Outstanding int64   // permits that hosts may still use
 	Demand      float64 // permits asked for per second, all hosts
@@ -119,10 +120,13 @@ type Grant struct {
 	Outlook  Outlook // in µs before and after the grant
 }
 
-// Apply answers a at now, in µs. A now earlier than one seen before counts as the
-// latest seen.
-func (s *State) Apply(r *Rule, now int64, a *Ask) Grant {
-	now = max(now, s.At)
+// Apply answers a when the authority's clock says so, in µs. The clock may have
+// stepped back.
+func (s *State) Apply(r *Rule, clock int64, a *Ask) Grant {
+	if r.Refill() == windowed && clock >= s.At {
+		s.Ahead = 0 // windows are by the clock again, as soon as that repeats nothing
+	}
+	now := ownTime(clock, s.At, &s.Ahead)
 	if s.N == 0 || a.Reset {
 		s.begin(r, now)
 	}
@@ -134,8 +138,16 @@ func (s *State) Apply(r *Rule, now int64, a *Ask) Grant {
 	return s.grant(r, now, a, void)
 }
 
+// ownTime returns the own time of a bucket that was asked at before. It never runs
+// backwards, and never stands still: after a step back of the clock it goes on from
+// at, as far ahead of the clock as that takes.
+func ownTime(clock, at int64, ahead *int64) int64 {
+	*ahead = max(*ahead, at-clock)
+	return clock + *ahead
+}
+
 func (s *State) begin(r *Rule, now int64) {
-	*s = State{N: r.N, At: now, Epoch: max(now, s.Epoch+1), Slots: s.Slots[:0]}
+	*s = State{N: r.N, At: now, Ahead: s.Ahead, Epoch: max(now, s.Epoch+1), Slots: s.Slots[:0]}
 	s.Gauge.Fill(r, 1, now)
 }
 
