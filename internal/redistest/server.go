@@ -45,7 +45,7 @@ type Server struct {
 	Proxy  *Proxy // in front of Addr; nil without WithProxy
 
 	bin, dir, password string
-	args, conf         []string
+	args, conf, env    []string
 	face               func() []string // conf that depends on the addresses
 	tls                *TLS
 	proxied            bool
@@ -165,6 +165,7 @@ func (s *Server) launch() error {
 	defer log.Close()
 	cmd := exec.Command(s.bin, append([]string{confPath}, s.args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), s.env...)
 	cmd.SysProcAttr = dieWithParent()
 	if err := cmd.Start(); err != nil {
 		return err
