@@ -7,13 +7,13 @@ package limiter
 import (
 	"container/heap"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"rlsidecar/internal/arrivals"
 	"rlsidecar/internal/bucket"
 	"rlsidecar/internal/meter"
 )
@@ -262,10 +262,10 @@ func (w *world) run(kind string, load float64, length time.Duration) {
 
 // come has so many calls a second come to agents.
 func (w *world) come(kind string, rate float64, length time.Duration, call func(*agent)) {
-	s := newArrivals(kind, len(w.agents), rate, w.rng)
+	s := arrivals.New(kind, len(w.agents), rate, w.rng)
 	start := w.now
 	for {
-		at, host := s.next()
+		at, host := s.Next()
 		if at > length {
 			w.advance(start + length)
 			return
@@ -335,53 +335,4 @@ func mean(xs []float64) float64 {
 		sum += x
 	}
 	return sum / float64(len(xs))
-}
-
-// arrivals are calls over hosts: Poisson, and spread in one of five ways.
-type arrivals struct {
-	kind   string
-	hosts  int
-	rate   float64
-	rng    *rand.Rand
-	t      float64
-	until  float64 // hot host or phases hold until then
-	hot    int
-	on     []int
-	shares []float64
-}
-
-func newArrivals(kind string, hosts int, rate float64, rng *rand.Rand) *arrivals {
-	s := &arrivals{kind: kind, hosts: hosts, rate: rate, rng: rng}
-	sum := 0.0
-	for i := range hosts {
-		sum += math.Pow(float64(i+1), -1.1)
-		s.shares = append(s.shares, sum)
-	}
-	return s
-}
-
-func (s *arrivals) next() (time.Duration, int) {
-	s.t += s.rng.ExpFloat64() / s.rate
-	host := s.rng.IntN(s.hosts)
-	switch s.kind {
-	case "zipf":
-		host, _ = slices.BinarySearch(s.shares, s.rng.Float64()*s.shares[s.hosts-1])
-	case "jump": // nine of ten calls come to one host, another one each second
-		if s.t >= s.until {
-			s.until, s.hot = math.Floor(s.t)+1, s.rng.IntN(s.hosts)
-		}
-		if s.rng.Float64() < 0.9 {
-			host = s.hot
-		}
-	case "onoff": // a fifth of the hosts at a time
-		if s.t >= s.until {
-			s.until = s.t + 0.2
-			s.on = s.rng.Perm(s.hosts)[:max(1, s.hosts/5)]
-		}
-		host = s.on[s.rng.IntN(len(s.on))]
-	case "burst": // all that a second brings comes in its first fifth
-		t := math.Floor(s.t) + (s.t-math.Floor(s.t))/5
-		return time.Duration(t*1e6) * time.Microsecond, host
-	}
-	return time.Duration(s.t*1e6) * time.Microsecond, host
 }
