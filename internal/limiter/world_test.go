@@ -253,19 +253,23 @@ func (w *world) admitCentrally(cost int64) {
 
 // run lets calls come at load times the limit.
 func (w *world) run(kind string, load float64, length time.Duration) {
-	w.come(kind, load*w.rate()/w.meanCost(), length, func(a *agent) {
+	w.come(w.arrivals(kind, load*w.rate()/w.meanCost()), length, func(a *agent) {
 		cost := w.costs[w.rng.IntN(len(w.costs))]
 		w.admitCentrally(cost)
 		a.call(cost)
 	})
 }
 
-// come has so many calls a second come to agents.
-func (w *world) come(kind string, rate float64, length time.Duration, call func(*agent)) {
-	s := arrivals.New(kind, len(w.agents), rate, w.rng)
+// arrivals are so many calls a second, spread over the agents.
+func (w *world) arrivals(kind string, rate float64) *arrivals.Arrivals {
+	return arrivals.New(kind, len(w.agents), rate, w.rng)
+}
+
+// come has calls come to agents.
+func (w *world) come(calls *arrivals.Arrivals, length time.Duration, call func(*agent)) {
 	start := w.now
 	for {
-		at, host := s.Next()
+		at, host := calls.Next()
 		if at > length {
 			w.advance(start + length)
 			return
