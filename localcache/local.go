@@ -104,29 +104,44 @@ func (l *local) full(r *bucket.Rule, now time.Duration) bool {
 	return l.share == 1 && l.gauge.Full(r, 1, now.Microseconds(), 0) == 0
 }
 
-// share follows which part of the bucket's grants went to this host lately.
+// share follows which part of the bucket's grants went to this host lately, and
+// how many hosts asked for it.
 type share struct {
-	own, total float32
-	last       float64
-	at         time.Duration
+	own, total    float32
+	hosts, weight float32 // sum over time, decayed, and what it is to be divided by
+	last          float64
+	at            time.Duration
 }
 
-// granted counts own of the total that the authority has ever granted.
-func (s *share) granted(now time.Duration, own, total float64) {
+// granted counts own of the total that the authority has ever granted, hosts being
+// how many it saw.
+func (s *share) granted(now time.Duration, own, total, hosts float64) {
 	w := float32(math.Exp(-(now - s.at).Seconds() / shareWindow))
 	if s.at == 0 || total < s.last {
-		s.own, s.total = 0, 0
+		s.own, s.total, s.hosts, s.weight = 0, 0, 0, 0
 	} else {
 		s.own = s.own*w + float32(own)
 		s.total = s.total*w + float32(total-s.last)
+		s.hosts = s.hosts*w + float32(hosts)*(1-w)
+		s.weight = s.weight*w + 1 - w
 	}
 	s.last, s.at = total, now
 }
 
+// Hosts returns how many hosts ask for the bucket, on average of some 30 s; those
+// of all buckets when it is too early to tell.
+func (b *Bucket) Hosts(all float64) float64 {
+	if s := &b.share; s.weight > 0 {
+		all = float64(s.hosts / s.weight)
+	}
+	return max(1, math.Round(all))
+}
+
 // Share returns the part of the limit that is this host's when each host is on
-// its own: mostly its part of recent grants, and some of an even part of hosts.
-func (b *Bucket) Share(hosts float64) float64 {
-	even := 1 / max(1, math.Round(hosts))
+// its own: mostly its part of recent grants, and some of an even part of hosts. all
+// is as in Hosts.
+func (b *Bucket) Share(all float64) float64 {
+	even := 1 / b.Hosts(all)
 	if b.share.total <= 0 {
 		return even
 	}
