@@ -107,34 +107,33 @@ func (l *local) full(r *bucket.Rule, now time.Duration) bool {
 // share follows which part of the bucket's grants went to this host lately, and
 // how many hosts asked for it.
 type share struct {
-	own, total    float32
-	hosts, weight float32 // sum over time, decayed, and what it is to be divided by
-	last          float64
-	at            time.Duration
+	own, total, hosts float32
+	last              float64
+	at                time.Duration
 }
 
-// granted counts own of the total that the authority has ever granted, hosts being
-// how many it saw.
+// granted counts own of the total that the authority has ever granted. hosts is how many
+// it sees: rather too few, as those that ask seldom count little, so that a fall is
+// believed slowly.
 func (s *share) granted(now time.Duration, own, total, hosts float64) {
 	w := float32(math.Exp(-(now - s.at).Seconds() / shareWindow))
 	if s.at == 0 || total < s.last {
-		s.own, s.total, s.hosts, s.weight = 0, 0, 0, 0
+		s.own, s.total, s.hosts = 0, 0, 0
 	} else {
 		s.own = s.own*w + float32(own)
 		s.total = s.total*w + float32(total-s.last)
-		s.hosts = s.hosts*w + float32(hosts)*(1-w)
-		s.weight = s.weight*w + 1 - w
 	}
+	s.hosts = max(float32(hosts), s.hosts*w+float32(hosts)*(1-w))
 	s.last, s.at = total, now
 }
 
-// Hosts returns how many hosts ask for the bucket, on average of some 30 s; those
-// of all buckets when it is too early to tell.
+// Hosts returns how many hosts ask for the bucket, 1 at least, as a mean; those of all
+// buckets as long as nothing is known of this one.
 func (b *Bucket) Hosts(all float64) float64 {
-	if s := &b.share; s.weight > 0 {
-		all = float64(s.hosts / s.weight)
+	if b.share.total > 0 {
+		all = float64(b.share.hosts)
 	}
-	return max(1, math.Round(all))
+	return max(1, all)
 }
 
 // Share returns the part of the limit that is this host's when each host is on

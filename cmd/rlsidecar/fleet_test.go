@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -95,10 +96,11 @@ func (f *fleet) await(i int, c *rlsidecar.Client) {
 	}
 }
 
-// call is one that was made: when, in time since the beginning, and how it was
-// answered.
+// call is one that was made: when it was due, sent and answered, in time since the
+// beginning, and how.
 type call struct {
 	host           int
+	due            time.Duration
 	sent, answered time.Duration
 	decision       rlsidecar.Decision
 	err            error
@@ -115,7 +117,7 @@ func (f *fleet) load(come *arrivals.Arrivals, length time.Duration, limit rlside
 	var all sync.WaitGroup
 	began := time.Now()
 	for i, c := range due {
-		if wait := c.sent - time.Since(began); wait > 0 {
+		if wait := c.due - time.Since(began); wait > 0 {
 			time.Sleep(wait)
 		}
 		all.Go(func() {
@@ -126,7 +128,7 @@ func (f *fleet) load(come *arrivals.Arrivals, length time.Duration, limit rlside
 		})
 	}
 	all.Wait()
-	slices.SortStableFunc(made, func(a, b call) int { return int(a.sent - b.sent) })
+	slices.SortStableFunc(made, func(a, b call) int { return cmp.Compare(a.sent, b.sent) })
 	return made
 }
 
@@ -137,7 +139,7 @@ func schedule(come *arrivals.Arrivals, length time.Duration) (all calls) {
 		if at > length {
 			return all
 		}
-		all = append(all, call{host: host, sent: at})
+		all = append(all, call{host: host, due: at})
 	}
 }
 
@@ -166,30 +168,62 @@ func (cs calls) excess(rule *bucket.Rule) float64 {
 	return meter.SpansExcess(rule, 0, uses)
 }
 
-// central is how many of the same calls one limiter would have allowed that is asked
-// for every call and answers at once.
-func (cs calls) central(rule *bucket.Rule) (n int) {
+// central is which of the same calls one limiter would have allowed that is asked for
+// every call and answers at once.
+func (cs calls) central(rule *bucket.Rule) []bool {
+	allows := make([]bool, len(cs))
 	var g bucket.Gauge
 	g.Fill(rule, 1, 0)
 	for i := range cs {
 		at := cs[i].sent.Microseconds()
 		g.Refill(rule, 1, at, 0)
-		if rule.Covers(g.Free(rule, 1, at, 0), 1) {
+		if allows[i] = rule.Covers(g.Free(rule, 1, at, 0), 1); allows[i] {
 			g.Use(rule, at, 1)
-			n++
 		}
 	}
+	return allows
+}
+
+// used is how many of the calls were allowed, in % of what central allows.
+func (cs calls) used(rule *bucket.Rule) float64 {
+	return cs.usedIn(0, len(cs), cs.central(rule))
+}
+
+// usedIn is used for those calls from one to before another.
+func (cs calls) usedIn(from, to int, central []bool) float64 {
+	would := 0
+	for _, allows := range central[from:to] {
+		if allows {
+			would++
+		}
+	}
+	return 100 * float64(cs[from:to].count((*call).allowed)) / float64(would)
+}
+
+// before is how many calls were sent before a moment.
+func (cs calls) before(d time.Duration) int {
+	n, _ := slices.BinarySearchFunc(cs, d, func(c call, d time.Duration) int { return cmp.Compare(c.sent, d) })
 	return n
 }
 
 // slowest is the time that the fraction q of the calls did not exceed.
 func (cs calls) slowest(q float64) time.Duration {
-	took := make([]time.Duration, len(cs))
-	for i, c := range cs {
-		took[i] = c.answered - c.sent
+	return cs.quantile(q, func(c *call) time.Duration { return c.answered - c.sent })
+}
+
+// late is by how much at most the fraction q of the calls were sent late: more than some
+// milliseconds say that the machine had other things to do.
+func (cs calls) late(q float64) time.Duration {
+	return cs.quantile(q, func(c *call) time.Duration { return c.sent - c.due })
+}
+
+func (cs calls) quantile(q float64, of func(*call) time.Duration) time.Duration {
+	all := make([]time.Duration, len(cs))
+	for i := range cs {
+		all[i] = of(&cs[i])
 	}
-	slices.Sort(took)
-	return took[min(len(took)-1, int(q*float64(len(took))))]
+	slices.Sort(all)
+	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
 // scripts returns how many scripts each agent has sent to Redis.
