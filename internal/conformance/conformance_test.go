@@ -19,6 +19,10 @@ const slack = 250 * time.Millisecond
 
 const defaultTimeoutMS = 50
 
+// patientRuns is how often a case is run again in which nothing was wrong but that a
+// call was late: a client that is late by itself is so every time.
+const patientRuns = 3
+
 // calls are what a failure is tried with.
 var calls = []string{"acquire", "peek", "acquire_all", "refund", "reset"}
 
@@ -42,8 +46,14 @@ func testLanguage(t *testing.T, file *caseFile, language string, command []strin
 			if why, left := not[language]; left {
 				t.Skip(why)
 			}
-			d := &dialogue{suite: s, t: t, timeouts: map[string]int{}, saved: map[string]float64{}}
-			test(d)
+			d := s.attempt(t, test)
+			for again := 0; again < patientRuns && len(d.overdue) > 0 && !t.Failed(); again++ {
+				t.Logf("once more, for the machine may have been busy: %v", d.overdue)
+				d = s.attempt(t, test)
+			}
+			for _, what := range d.overdue {
+				t.Error(what)
+			}
 			if d.lost {
 				s.driver = startDriver(t, language, command)
 			}
@@ -63,6 +73,12 @@ func testLanguage(t *testing.T, file *caseFile, language string, command []strin
 	}
 }
 
+func (s *suite) attempt(t *testing.T, test func(d *dialogue)) *dialogue {
+	d := &dialogue{suite: s, t: t, timeouts: map[string]int{}, saved: map[string]float64{}}
+	test(d)
+	return d
+}
+
 // suite is what the cases of one language share.
 type suite struct {
 	file   *caseFile
@@ -79,7 +95,8 @@ type dialogue struct {
 	path     string
 	timeouts map[string]int // of each client that was opened, in milliseconds
 	saved    map[string]float64
-	lost     bool // the driver has to be started anew
+	lost     bool     // the driver has to be started anew
+	overdue  []string // calls that ended too late
 }
 
 func (d *dialogue) runCase(c *testCase) {
@@ -341,8 +358,12 @@ func (d *dialogue) measure(s *step, q, got map[string]any) {
 	if s.AtMostMS > 0 {
 		most = time.Duration(s.AtMostMS) * time.Millisecond
 	}
-	if took > most || took < time.Duration(s.AtLeastMS)*time.Millisecond {
-		d.t.Errorf("%v took %v of a budget of %v, allowed are %d ms to %v", q, took, budget, s.AtLeastMS, most)
+	verdict := fmt.Sprintf("%v took %v of a budget of %v, allowed are %d ms to %v", q, took, budget, s.AtLeastMS, most)
+	switch {
+	case took > most:
+		d.overdue = append(d.overdue, verdict)
+	case took < time.Duration(s.AtLeastMS)*time.Millisecond:
+		d.t.Error(verdict)
 	}
 }
 
