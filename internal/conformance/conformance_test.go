@@ -39,6 +39,7 @@ func TestConformance(t *testing.T) {
 }
 
 func testLanguage(t *testing.T, file *caseFile, language string, command []string) {
+	t.Parallel() // most of the time is spent waiting
 	s := &suite{file: file, driver: startDriver(t, language, command)}
 	defer func() { s.driver.end(t) }()
 	run := func(name string, not map[string]string, test func(d *dialogue)) {
@@ -160,6 +161,7 @@ func (f *failure) outcome(call, mode string) map[string]any {
 
 func (d *dialogue) fake(socket string, s script, repeats int) {
 	d.agent = newFakeAgent(d.t, s, repeats)
+	d.agent.client = d.driver.cmd.Process
 	d.path = d.agent.path
 	if err := d.agent.put(socket); err != nil {
 		d.t.Fatal(err)
