@@ -100,7 +100,7 @@ func New(address string, opts ...Option) (*Client, error) {
 }
 
 // Close closes all connections, so that the agent takes back what is held. Calls
-// under way, and later ones, fail with ErrClosed.
+// under way, and later ones, get no decision for ErrClosed.
 func (c *Client) Close() error {
 	for _, cn := range c.shut() {
 		cn.fail(ErrClosed)
