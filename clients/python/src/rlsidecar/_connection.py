@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import socket
 import stat
 import time
 import weakref
 from typing import Any
 
-import msgpack
-
 from ._errors import AgentNotRunning, AgentTimeout, ProtocolError, Unavailable
+from ._inbox import Inbox
 from ._wire import (
-    MAX_DEPTH,
     MAX_MESSAGE,
     MAX_MSGID,
     REQUEST,
+    first_msgid,
     is_notification,
     is_reply_to,
     new_packer,
-    new_unpacker,
-    within_depth,
 )
 
-_READ = 16 * 1024
 _TIMER_SLACK = 0.001
-_BACKLOG_PAUSE = (0.0005, 0.005)
-
-# The application may seed the module's generator, in every worker with the same number.
-_random = random.SystemRandom()
+BACKLOG_PAUSE = (0.0005, 0.005)
+IN_THE_MIDDLE = " in the middle of a reply"
 
 
 class Lost(Unavailable):
@@ -54,17 +47,15 @@ class Connection:
     connection too.
     """
 
-    __slots__ = ("__weakref__", "_armed", "_fed", "_msgid", "_packer", "_sock", "_start", "_unpacker", "pid")
+    __slots__ = ("__weakref__", "_armed", "_inbox", "_msgid", "_packer", "_sock", "pid")
 
     def __init__(self, sock: socket.socket) -> None:
         self.pid = os.getpid()
         self._sock = sock
         self._armed = 0.0  # the socket's timeout, in seconds
-        self._msgid = _random.randint(0, MAX_MSGID)
+        self._msgid = first_msgid()
         self._packer = new_packer()
-        self._unpacker = new_unpacker()
-        self._fed = 0  # bytes received since the connection was opened
-        self._start = 0  # of these, bytes of complete messages
+        self._inbox = Inbox()
         _live.add(self)
 
     def close(self) -> None:
@@ -90,11 +81,12 @@ class Connection:
         return self._receive(msgid, deadline)
 
     def _receive(self, msgid: int, deadline: float) -> tuple[Any, Any]:
-        before = self._fed
+        inbox = self._inbox
+        before = inbox.received
         while True:
             try:
                 in_time = self._arm(deadline)
-                data = self._sock.recv(self._room(in_time))
+                data = self._sock.recv(inbox.room() if in_time else inbox.room(MAX_MESSAGE))
             except TimeoutError:
                 continue
             except BlockingIOError:
@@ -103,7 +95,7 @@ class Connection:
                 raise self._broken(before, f"the connection to the agent broke: {e}") from None
             if not data:
                 raise self._broken(before, "the agent closed the connection")
-            reply = self._decode(msgid, data)
+            reply = self._reply_among(inbox.take(data), msgid)
             if reply is not None:
                 return reply[2], reply[3]
             if not in_time:
@@ -112,8 +104,9 @@ class Connection:
     def _arm(self, deadline: float) -> bool:
         """Set the socket's timeout to what is left. False: nothing is, reads do not block.
 
-        A timeout at most a millisecond too long is left as it is: setting it is a
-        system call.
+        A timeout at most a millisecond too long is left as it is, and a new one is set
+        half of that too long, which does for the calls to come: setting it is a system
+        call.
         """
         left = deadline - time.monotonic()
         if left <= 0:
@@ -121,41 +114,24 @@ class Connection:
             self._armed = 0.0
             return False
         if not left <= self._armed <= left + _TIMER_SLACK:
-            self._sock.settimeout(left)
-            self._armed = left
+            self._armed = left + _TIMER_SLACK / 2
+            self._sock.settimeout(self._armed)
         return True
 
-    def _room(self, in_time: bool) -> int:
-        """How much to read: never more than the message under way may still have."""
-        room = MAX_MESSAGE - (self._fed - self._start)
-        if room == 0:
-            raise ProtocolError(f"the agent's message is over {MAX_MESSAGE} bytes")
-        return min(room, _READ) if in_time else room
-
-    def _decode(self, msgid: int, data: bytes) -> list[Any] | None:
+    def _reply_among(self, messages: list[list[Any]], msgid: int) -> list[Any] | None:
         """The reply, once it is there whole and nothing but notifications surrounds it."""
-        self._fed += len(data)
         reply = None
-        try:
-            self._unpacker.feed(data)
-            while self._start != self._fed:
-                message = self._unpacker.unpack()
-                self._start = self._unpacker.tell()
-                if type(message) is not list or not within_depth(message, MAX_DEPTH):
-                    raise ProtocolError(f"the agent sent what is no message: {message!r:.200}")
-                if reply is None and is_reply_to(msgid, message):
-                    reply = message
-                elif not is_notification(message):
-                    raise ProtocolError(f"the agent's message answers no call: {message!r:.200}")
-        except msgpack.OutOfData:
-            if reply is not None:
-                raise ProtocolError("the agent's reply is followed by stray bytes") from None
-        except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as e:
-            raise ProtocolError(f"the agent's bytes are not MessagePack within the bounds: {e}") from None
+        for message in messages:
+            if reply is None and is_reply_to(msgid, message):
+                reply = message
+            elif not is_notification(message):
+                raise ProtocolError(f"the agent's message answers no call: {message!r:.200}")
+        if reply is not None and self._inbox.partial:
+            raise ProtocolError("the agent's reply is followed by stray bytes")
         return reply
 
     def _broken(self, before: int, message: str) -> Unavailable:
-        return Lost(message) if self._fed == before else Unavailable(message + " in the middle of a reply")
+        return Lost(message) if self._inbox.received == before else Unavailable(message + IN_THE_MIDDLE)
 
 
 def open_connection(path: str, deadline: float) -> Connection:
@@ -177,7 +153,7 @@ def open_connection(path: str, deadline: float) -> Connection:
 
 
 def _connect(sock: socket.socket, path: str, deadline: float) -> None:
-    pause, longest = _BACKLOG_PAUSE
+    pause, longest = BACKLOG_PAUSE
     while (left := deadline - time.monotonic()) > 0:
         sock.settimeout(left)
         try:
@@ -190,11 +166,11 @@ def _connect(sock: socket.socket, path: str, deadline: float) -> None:
         except TimeoutError:
             break
         except OSError as e:
-            raise AgentNotRunning(_why_not(path, e)) from None
+            raise AgentNotRunning(why_not(path, e)) from None
     raise AgentTimeout(f"could not connect to {path} in time")
 
 
-def _why_not(path: str, error: OSError) -> str:
+def why_not(path: str, error: OSError) -> str:
     if error.errno == errno.ECONNREFUSED:
         try:
             is_socket = stat.S_ISSOCK(os.stat(path).st_mode)

@@ -6,6 +6,7 @@ gets, or raises ProtocolError. Elements beyond those known here are skipped.
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 from typing import Any
 
@@ -23,8 +24,18 @@ MAX_DEPTH = 8
 _MAX_MILLISECONDS = 2**53 - 1
 _SHADOW = 1
 _SOURCES = tuple(Source(number) for number in range(6))
+_KNOWN_SOURCES = len(_SOURCES)
+_FALLBACK = int(Source.FALLBACK)
 _INVALID_REQUEST, _UNKNOWN_METHOD = 1, 2
 _MISTAKES: dict[int, type[RlsidecarError]] = {3: UnknownPolicy, 4: InvalidRequest, 8: NotPermitted}
+
+
+# The application may seed the module's generator, in every worker with the same number.
+_random = random.SystemRandom()
+
+
+def first_msgid() -> int:
+    return _random.randint(0, MAX_MSGID)
 
 
 def new_packer() -> msgpack.Packer:
@@ -66,6 +77,10 @@ def is_notification(message: list[Any]) -> bool:
     return len(message) >= 3 and _is(message[0], NOTIFICATION) and isinstance(message[1], (str, bytes))
 
 
+def is_response(message: list[Any]) -> bool:
+    return len(message) >= 4 and _is(message[0], RESPONSE) and type(message[1]) is int
+
+
 def is_reply_to(msgid: int, message: list[Any]) -> bool:
     return len(message) >= 4 and _is(message[0], RESPONSE) and _is(message[1], msgid)
 
@@ -93,22 +108,35 @@ def failure(error: Any) -> RlsidecarError:
 def decision(result: Any) -> Decision:
     if type(result) is not list or len(result) < 7:
         raise _wrong("decision", result)
-    allowed, limit, remaining, reset_ms, retry_ms, source, flags = result[:7]
+    allowed, limit, remaining, reset_ms, retry_ms, source, flags, *more = result
     if not (type(limit) is type(remaining) is type(source) is type(flags) is int and type(allowed) is bool):
         raise _wrong("decision", result)
-    if min(limit, remaining, source, flags) < 0:
+    if limit < 0 or remaining < 0 or source < 0 or flags < 0:
         raise _wrong("decision", result)
-    source = _SOURCES[source] if source < len(_SOURCES) else Source.UNKNOWN
-    retry_after = None if _is(retry_ms, -1) else _duration(retry_ms)
-    degraded = source is Source.FALLBACK
-    shadow = flags & _SHADOW != 0
-    reset_after = _duration(reset_ms)
-    permit = _permit(result[7]) if len(result) > 7 else None
-    return Decision(allowed, limit, remaining, reset_after, retry_after, source, degraded, shadow, permit)
+    return Decision(
+        allowed,
+        limit,
+        remaining,
+        _duration(reset_ms),
+        None if _is(retry_ms, -1) else _duration(retry_ms),
+        _SOURCES[source] if source < _KNOWN_SOURCES else Source.UNKNOWN,
+        source == _FALLBACK,
+        flags & _SHADOW != 0,
+        _permit(more[0]) if more else None,
+    )
 
 
 def _permit(item: Any) -> int | None:
     return item if type(item) is int and item > 0 else None
+
+
+def permits(result: Any) -> list[int]:
+    """The permits in a result that nobody is there for any more, of acquire or acquire_all."""
+    if type(result) is not list or len(result) < 2 or result[0] is not True:
+        return []
+    decisions = result[1] if type(result[1]) is list else [result]
+    found = (_permit(item[7]) for item in decisions if type(item) is list and len(item) > 7)
+    return [permit for permit in found if permit is not None]
 
 
 def all_decision(items: int, result: Any) -> AllDecision:
