@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import rlsidecar
@@ -129,12 +130,12 @@ class Driver:
 
     async def _tasks(self, request: Request) -> list[tuple[str, Decision]]:
         lists = await asyncio.gather(*(self._series(request, n) for n in range(request["threads"])))
-        return sum(lists, [])
+        return list(chain.from_iterable(lists))
 
     async def _threads(self, request: Request) -> list[tuple[str, Decision]]:
         with ThreadPoolExecutor(request["threads"]) as pool:
             lists = pool.map(lambda n: asyncio.run(self._series(request, n)), range(request["threads"]))
-            return sum(lists, [])
+            return list(chain.from_iterable(lists))
 
     async def _series(self, request: Request, first: int) -> list[tuple[str, Decision]]:
         keys = request["keys"]

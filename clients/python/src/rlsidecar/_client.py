@@ -6,20 +6,24 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _wire
 from ._arguments import Key
 from ._connection import Connection, Lost
 from ._decision import AllDecision, Decision, ThrottleReply
+from ._decorate import F, KeyOf, Rule, decorate
 from ._errors import RateLimited, RlsidecarError, Unavailable
 from ._limit import Limit
 from ._permit import Permit
 from ._pool import Pool
 from ._questions import Item, Question, Questions
 from ._settings import OnUnavailable, socket_path
+
+if TYPE_CHECKING:
+    from .asyncio import Client as AsyncClient
 
 T = TypeVar("T")
 
@@ -110,6 +114,27 @@ class Client:
         finally:
             permit.release()
 
+    def limit(
+        self,
+        limit: str | Limit,
+        *,
+        key: KeyOf,
+        cost: int | Callable[..., int] = 1,
+        wait: float = 0.0,
+        on_denied: Callable[[Decision], Any] | None = None,
+    ) -> Callable[[F], F]:
+        """Decorates a `def` or an `async def`, a method too: ask, and run it when allowed.
+
+        key: the key, or a function of the call's arguments that gives it (for a method,
+             of `self` too); None from it means that this call is not limited. For an
+             `async def` it may be async.
+        cost: permits, or a function of the call's arguments
+        on_denied: called with the decision, gives the result of a denied call; without
+             it, RateLimited is raised
+        """
+        rule = Rule(limit, key, cost, wait, on_denied)
+        return lambda function: decorate(function, rule, lambda: self, lambda: self._asynchronous)
+
     def release(self, permit: int | None, *, timeout: float | None = None) -> bool:
         """Give back the `permit` of a decision. A `hold` does this by itself.
 
@@ -167,6 +192,13 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @cached_property
+    def _asynchronous(self) -> AsyncClient:
+        """The asyncio client of the same settings, for what `limit` decorates. Importing it costs time."""
+        from .asyncio import Client as AsyncClient
+
+        return AsyncClient(self._pool.path, **self._questions.settings)
 
     def _ask(self, question: Question[T], give: Callable[[Connection], None] | None = None) -> T:
         if self._questions.disabled:

@@ -57,6 +57,7 @@ class Connection:
         self._inbox = Inbox()
         self._waiting: dict[int, asyncio.Future[list[Any]]] = {}
         self._late: set[int] = set()
+        self._spoken_to: set[int] = set()  # waited for when a notification came: not to be asked again
         self._unsent = bytearray()
         self._retired = False
         loop.add_reader(self._fd, self._readable)
@@ -107,9 +108,10 @@ class Connection:
         self._loop.remove_writer(self._fd)
         self.abandon()
         failure = failure or Unavailable("the connection to the agent was closed")
-        for reply in self._waiting.values():
+        for msgid, reply in self._waiting.items():
             if not reply.done():
-                reply.set_exception(type(failure)(*failure.args))
+                kind = Unavailable if msgid in self._spoken_to else type(failure)
+                reply.set_exception(kind(*failure.args))
 
     def abandon(self) -> None:
         """Close the descriptor without telling the loop, which is closed or another process's."""
@@ -158,6 +160,7 @@ class Connection:
 
     def _deliver(self, message: list[Any]) -> None:
         if is_notification(message):
+            self._spoken_to = set(self._waiting)
             return
         if not is_response(message):
             raise ProtocolError(f"the agent sent what is no message: {message!r:.200}")

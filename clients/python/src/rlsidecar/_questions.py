@@ -66,6 +66,11 @@ class Questions:
         self._quiet_until = 0.0
         self._unreported = 0
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments of a client with the same settings."""
+        return {"timeout": self.timeout, "on_unavailable": self.on_unavailable, "app": self.app}
+
     def acquire(
         self, limit: str | Limit, key: Key, cost: int, wait: float, timeout: float | None
     ) -> Question[Decision]:

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, TypeVar
 
 from . import _wire
 from ._arguments import Key
 from ._back_off import BackOff
+from ._client import Client as BlockingClient
 from ._connection import Lost
 from ._decision import AllDecision, Decision, ThrottleReply
+from ._decorate import F, KeyOf, Rule, decorate
 from ._errors import ProtocolError, RateLimited, RlsidecarError, Unavailable
 from ._limit import Limit
 from ._loop_connections import LoopConnections
@@ -114,6 +116,27 @@ class Client:
         finally:
             await permit.release()
 
+    def limit(
+        self,
+        limit: str | Limit,
+        *,
+        key: KeyOf,
+        cost: int | Callable[..., int] = 1,
+        wait: float = 0.0,
+        on_denied: Callable[[Decision], Any] | None = None,
+    ) -> Callable[[F], F]:
+        """Decorates a `def` or an `async def`, a method too: ask, and run it when allowed.
+
+        key: the key, or a function of the call's arguments that gives it (for a method,
+             of `self` too); None from it means that this call is not limited. For an
+             `async def` it may be async.
+        cost: permits, or a function of the call's arguments
+        on_denied: called with the decision, gives the result of a denied call; without
+             it, RateLimited is raised
+        """
+        rule = Rule(limit, key, cost, wait, on_denied)
+        return lambda function: decorate(function, rule, lambda: self._blocking, lambda: self)
+
     async def release(self, permit: int | None, *, timeout: float | None = None) -> bool:
         """Give back the `permit` of a decision. A `hold` does this by itself.
 
@@ -163,9 +186,15 @@ class Client:
 
     async def close(self) -> None:
         """Close the connections of the running loop. A call made after it connects again."""
+        if "_blocking" in self.__dict__:
+            self._blocking.close()
         here = self._loops.pop(asyncio.get_running_loop(), None)
-        if here is not None:
-            here.abandon() if here.pid != os.getpid() else here.close()
+        if here is None:
+            return
+        if here.pid == os.getpid():
+            here.close()
+        else:
+            here.abandon()
 
     async def __aenter__(self) -> Client:
         return self
@@ -177,6 +206,11 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    @cached_property
+    def _blocking(self) -> BlockingClient:
+        """The blocking client of the same settings, for what `limit` decorates."""
+        return BlockingClient(self._path, **self._questions.settings)
 
     async def _ask(
         self, question: Question[T], *, alone: bool = False, kept: list[Connection] | None = None
