@@ -192,7 +192,7 @@ def test_one_loop_after_another_leaves_nothing_open(agent: StartAgent, path: Pat
         counts.append(open_descriptors())
     assert len(set(counts)) == 1
     asyncio.run(client.close())
-    client._forget_the_gone()
+    client.forget_closed_loops()
 
 
 def test_c05_a_late_reply_is_nobody_elses(agent: StartAgent, path: Path) -> None:

@@ -84,8 +84,8 @@ def test_no_style_leaves_retry_after() -> None:
 
 def test_keys_of_visitors_are_made_to_fit() -> None:
     assert item("api", "k", scope="s") == ("api", "k", 1)
-    assert item("10/minute", "k", scope="s") == ("10/minute", "s|k", 1)
-    assert item("10/minute", b"k", 2, "s") == ("10/minute", b"s|k", 2)
+    assert item("10/minute", "k", scope="s") == ("10/minute", "s|10/60000|k", 1)
+    assert item("10/minute", b"k", 2, "s") == ("10/minute", b"s|10/60000|k", 2)
     digests = {item("api", key)[1] for key in ("", "x" * 1025, "é" * 513, "\ud800", b"", b"x" * 2000)}
     assert all(len(digest) == 71 for digest in digests)
     assert item("api", "x" * 1024)[1] == "x" * 1024

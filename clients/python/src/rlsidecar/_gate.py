@@ -50,10 +50,13 @@ def item(limit: str | Limit, key: Key, cost: int = 1, scope: str = "") -> Asked:
 
     A policy is the operator's, and the same for everybody who names it. A limit that
     the application brings along is its own: `scope` keeps it apart from an equal one
-    elsewhere.
+    elsewhere, and its numbers from another one here: the agent would take two limits of
+    the same period for one bucket whose size changes.
     """
-    if scope and not isinstance(check_limit(limit)[0], str):
-        key = scope.encode() + b"|" + key if isinstance(key, bytes) else f"{scope}|{key}"
+    wire = check_limit(limit)[0]
+    if not isinstance(wire, str):
+        own = f"{scope}|{'/'.join(map(str, wire))}|"
+        key = own.encode() + key if isinstance(key, bytes) else own + key
     return limit, _fitting(key), cost
 
 

@@ -196,6 +196,16 @@ class Client:
         else:
             here.abandon()
 
+    def forget_closed_loops(self) -> None:
+        """Close what was left open in loops that have ended, or that a fork left behind.
+
+        Done by itself when another loop calls for the first time.
+        """
+        for loop, there in list(self._loops.items()):
+            if loop.is_closed() or there.pid != os.getpid():
+                self._loops.pop(loop, None)
+                there.abandon()
+
     async def __aenter__(self) -> Client:
         return self
 
@@ -289,13 +299,6 @@ class Client:
         loop = asyncio.get_running_loop()
         here = self._loops.get(loop)
         if here is None or here.pid != os.getpid():
-            self._forget_the_gone()
+            self.forget_closed_loops()
             here = self._loops[loop] = LoopConnections(self._path, self._back_off, loop)
         return here
-
-    def _forget_the_gone(self) -> None:
-        """Close what was left open in loops that are closed, or that a fork left behind."""
-        for loop, there in list(self._loops.items()):
-            if loop.is_closed() or there.pid != os.getpid():
-                self._loops.pop(loop, None)
-                there.abandon()

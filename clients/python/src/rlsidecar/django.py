@@ -81,6 +81,11 @@ class _Configured:
     def async_client(self) -> AsyncClient:
         return AsyncClient(self._address, **self._options)
 
+    def close(self) -> None:
+        """For tests, which change settings: close what no loop uses any more."""
+        self.client.close()
+        self.async_client.forget_closed_loops()
+
 
 def _function(given: Any) -> Callable[..., Any]:
     return import_string(given) if isinstance(given, str) else given  # type: ignore[no-any-return]
@@ -93,6 +98,8 @@ def _configured() -> _Configured:
 
 def _forget(*, setting: str, **_: Any) -> None:
     if setting == "RLSIDECAR":
+        if _configured.cache_info().currsize:
+            _configured().close()
         _configured.cache_clear()
 
 
@@ -142,6 +149,7 @@ class _Gate:
         return (self._key or _configured().key)(request)
 
     def _items(self, request: HttpRequest, key: Key | None) -> list[Asked]:
+        request.rate_limit = getattr(request, "rate_limit", None)
         if key is None or (self._methods and request.method not in self._methods):
             return []
         cost = self._cost(request) if callable(self._cost) else self._cost

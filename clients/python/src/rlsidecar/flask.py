@@ -27,7 +27,7 @@ from .headers import headers as headers_of
 
 __all__ = ["Limiter", "RateLimitExceeded", "get_remote_address"]
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., Any] | flask.Blueprint)
 KeyFunc = Callable[[], Key | None]
 Given = str | Limit | Iterable[str | Limit]
 

@@ -7,8 +7,8 @@
 both, when denied:  Retry-After
 
 All times are whole seconds from now, rounded up: who waits as long as told is not
-told to wait again. What is not known is left out: nothing is said of a decision that
-on_unavailable made of a policy, and no Retry-After of a call that can never be allowed.
+told to wait again. What is not known is left out: nothing but Retry-After is said of a
+decision that on_unavailable made, and no Retry-After of a call that can never be allowed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Literal, get_args
 
 from ._arguments import check_limit
-from ._decision import ZERO, Decision
+from ._decision import ZERO, Decision, Source
 from ._limit import Limit
 
 Style = Literal["x", "ietf"]
@@ -36,7 +36,7 @@ def check_style(style: Style | None) -> Style | None:
 
 def headers(told: Sequence[Told], style: Style | None = "x") -> list[tuple[str, str]]:
     """The names and values for a response, given each limit asked and its decision."""
-    known = [(limit, decision) for limit, decision in told if decision.limit > 0]
+    known = [(limit, decision) for limit, decision in told if _is_known(decision)]
     fields = {"x": _x_fields, "ietf": _ietf_fields}[style](known) if style and known else []
     wait = _retry_after([decision for _, decision in told if not decision])
     return fields if wait is None else [*fields, ("Retry-After", str(wait))]
@@ -50,6 +50,10 @@ def seconds(duration: timedelta) -> int:
 def tightest(decisions: Sequence[Decision]) -> Decision:
     """The one to tell about: denied, or with the smallest part left."""
     return min(decisions, key=lambda decision: (decision.allowed, decision.remaining / (decision.limit or 1)))
+
+
+def _is_known(decision: Decision) -> bool:
+    return decision.limit > 0 and decision.source is not Source.CLIENT
 
 
 def _x_fields(told: Sequence[Told]) -> list[tuple[str, str]]:
