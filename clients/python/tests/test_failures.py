@@ -676,7 +676,7 @@ def test_a_socket_that_was_closed_under_the_client_is_a_lost_connection(
         connection = client._pool.take()
         assert connection is not None
         connection.close()
-        connection._armed = 0.0
+        connection._armed = (False, 0.0)
         client._pool.give(connection)
         assert client.acquire("api", "k")
     assert len(fake.peers) == 2

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import _socket
 import errno
 import os
 import socket
 import stat
+import struct
 import time
 import weakref
 from typing import Any
@@ -22,7 +24,8 @@ from ._wire import (
     new_packer,
 )
 
-_TIMER_SLACK = 0.001
+_KERNEL_LATE = 0.01  # seconds that a time-out of the kernel may come too late
+_SET_SLACK = 0.001
 BACKLOG_PAUSE = (0.0005, 0.005)
 IN_THE_MIDDLE = " in the middle of a reply"
 
@@ -47,12 +50,13 @@ class Connection:
     connection too.
     """
 
-    __slots__ = ("__weakref__", "_armed", "_inbox", "_msgid", "_packer", "_sock", "pid")
+    __slots__ = ("__weakref__", "_armed", "_inbox", "_msgid", "_packer", "_plain", "_sock", "pid")
 
     def __init__(self, sock: socket.socket) -> None:
         self.pid = os.getpid()
         self._sock = sock
-        self._armed = 0.0  # the socket's timeout, in seconds
+        self._plain = isinstance(sock, _socket.socket)  # not gevent's, whose timeouts are its own
+        self._armed = (False, 0.0)  # whether by the kernel, and the seconds
         self._msgid = first_msgid()
         self._packer = new_packer()
         self._inbox = Inbox()
@@ -70,11 +74,13 @@ class Connection:
         msgid = self._msgid
         self._msgid = (msgid + 1) & MAX_MSGID
         request = self._packer.pack((REQUEST, msgid, method, params))
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise AgentTimeout("the budget was spent before the request could be sent")
         try:
-            if not self._arm(deadline):
-                raise AgentTimeout("the budget was spent before the request could be sent")
+            self._arm(left)
             self._sock.sendall(request)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             raise AgentTimeout("the agent does not read its requests") from None
         except OSError as e:
             raise Lost(f"the connection to the agent broke: {e}") from None
@@ -83,40 +89,53 @@ class Connection:
     def _receive(self, msgid: int, deadline: float) -> tuple[Any, Any]:
         inbox = self._inbox
         before = inbox.received
+        in_time = True
         while True:
             try:
-                in_time = self._arm(deadline)
                 data = self._sock.recv(inbox.room() if in_time else inbox.room(MAX_MESSAGE))
-            except TimeoutError:
-                continue
-            except BlockingIOError:
-                raise AgentTimeout("the agent did not answer in time") from None
+            except (TimeoutError, BlockingIOError):
+                if not in_time:
+                    raise AgentTimeout("the agent did not answer in time") from None
             except OSError as e:
                 raise self._broken(before, f"the connection to the agent broke: {e}") from None
-            if not data:
-                raise self._broken(before, "the agent closed the connection")
-            reply = self._reply_among(inbox.take(data), msgid)
-            if reply is not None:
-                return reply[2], reply[3]
-            if not in_time:
-                raise AgentTimeout("the agent's answer was not complete in time")
+            else:
+                if not data:
+                    raise self._broken(before, "the agent closed the connection")
+                reply = self._reply_among(inbox.take(data), msgid)
+                if reply is not None:
+                    return reply[2], reply[3]
+                if not in_time:
+                    raise AgentTimeout("the agent's answer was not complete in time")
+            in_time = self._arm_exactly(deadline)
 
-    def _arm(self, deadline: float) -> bool:
-        """Set the socket's timeout to what is left. False: nothing is, reads do not block.
+    def _arm(self, left: float) -> None:
+        """Have the send and the first read end when `left` seconds are over, or a little before.
 
-        A timeout at most a millisecond too long is left as it is, and a new one is set
-        half of that too long, which does for the calls to come: setting it is a system
-        call.
+        Python's own timeouts cost a poll() before each send and read. The kernel's cost
+        nothing, but are late by some of its ticks; so they are set to end before that,
+        and an exact one does the rest. Setting any is a system call: what was set for
+        the last call is left, if it is not too long and less than a millisecond short.
         """
-        left = deadline - time.monotonic()
-        if left <= 0:
-            self._sock.settimeout(0.0)
-            self._armed = 0.0
-            return False
-        if not left <= self._armed <= left + _TIMER_SLACK:
-            self._armed = left + _TIMER_SLACK / 2
-            self._sock.settimeout(self._armed)
-        return True
+        by_kernel = self._plain and left > 2 * _KERNEL_LATE
+        least = left - _KERNEL_LATE if by_kernel else left - _SET_SLACK
+        armed_by_kernel, seconds = self._armed
+        if armed_by_kernel is by_kernel and least - _SET_SLACK <= seconds <= least:
+            return
+        self._armed = by_kernel, least
+        if by_kernel:
+            self._sock.settimeout(None)
+            timeval = struct.pack("@ll", int(least), int(least % 1 * 1e6))
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
+        else:
+            self._sock.settimeout(max(least, 0.0005))
+
+    def _arm_exactly(self, deadline: float) -> bool:
+        """Have the next read end at the deadline. False: it is over, the next read does not block."""
+        left = max(0.0, deadline - time.monotonic())
+        self._sock.settimeout(left)
+        self._armed = False, -1.0
+        return left > 0
 
     def _reply_among(self, messages: list[list[Any]], msgid: int) -> list[Any] | None:
         """The reply, once it is there whole and nothing but notifications surrounds it."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgpack
 
 from ._errors import ProtocolError
-from ._wire import MAX_DEPTH, MAX_MESSAGE, new_unpacker, within_depth
+from ._wire import MAX_DEPTH, MAX_MESSAGE, is_flat, new_unpacker, within_depth
 
 _READ = 16 * 1024
 
@@ -39,14 +39,16 @@ class Inbox:
 
     def take(self, data: bytes) -> list[list[Any]]:
         """The messages that these bytes complete. Raises ProtocolError; the connection is then of no use."""
+        flat = self._start == self.received and is_flat(data)
         self.received += len(data)
+        unpacker = self._unpacker
         messages = []
         try:
-            self._unpacker.feed(data)
+            unpacker.feed(data)
             while self._start != self.received:
-                message = self._unpacker.unpack()
-                self._start = self._unpacker.tell()
-                if type(message) is not list or not within_depth(message, MAX_DEPTH):
+                message = unpacker.unpack()
+                self._start = unpacker.tell()
+                if type(message) is not list or not (flat or within_depth(message, MAX_DEPTH)):
                     raise ProtocolError(f"the agent sent what is no message: {message!r:.200}")
                 messages.append(message)
         except msgpack.OutOfData:

@@ -81,7 +81,7 @@ class Questions:
         return Question(
             "acquire",
             params,
-            self._budget(timeout) + wait,
+            (self.timeout if timeout is None else check_timeout(timeout)) + wait,
             _wire.decision,
             lambda allow: unanswered(allow, cost, capacity),
         )

@@ -23,6 +23,7 @@ MAX_DEPTH = 8
 
 _MAX_MILLISECONDS = 2**53 - 1
 _SHADOW = 1
+_DECISION = [bool, int, int, int, int, int, int]
 _SOURCES = tuple(Source(number) for number in range(6))
 _KNOWN_SOURCES = len(_SOURCES)
 _FALLBACK = int(Source.FALLBACK)
@@ -59,6 +60,18 @@ def new_unpacker() -> msgpack.Unpacker:
         strict_map_key=False,
         unicode_errors="replace",
     )
+
+
+_NO_CONTAINERS = bytes(b for b in range(256) if not (0x80 <= b <= 0x9F or 0xDC <= b <= 0xDF))
+
+
+def is_flat(data: bytes) -> bool:
+    """Whether messages that are these bytes cannot nest too deep.
+
+    Each level takes a byte that starts an array or a map. Where there are no more such
+    bytes than levels are allowed, nobody needs to look at the decoded values.
+    """
+    return len(data.translate(None, _NO_CONTAINERS)) <= MAX_DEPTH
 
 
 def within_depth(value: Any, levels: int) -> bool:
@@ -106,24 +119,23 @@ def failure(error: Any) -> RlsidecarError:
 
 
 def decision(result: Any) -> Decision:
-    if type(result) is not list or len(result) < 7:
+    if type(result) is not list or [*map(type, result)][:7] != _DECISION:
         raise _wrong("decision", result)
     allowed, limit, remaining, reset_ms, retry_ms, source, flags, *more = result
-    if not (type(limit) is type(remaining) is type(source) is type(flags) is int and type(allowed) is bool):
-        raise _wrong("decision", result)
     if limit < 0 or remaining < 0 or source < 0 or flags < 0:
         raise _wrong("decision", result)
-    return Decision(
+    fields = (
         allowed,
         limit,
         remaining,
-        _duration(reset_ms),
-        None if _is(retry_ms, -1) else _duration(retry_ms),
+        _duration(reset_ms) if reset_ms else ZERO,
+        ZERO if retry_ms == 0 else None if retry_ms == -1 else _duration(retry_ms),
         _SOURCES[source] if source < _KNOWN_SOURCES else Source.UNKNOWN,
         source == _FALLBACK,
         flags & _SHADOW != 0,
         _permit(more[0]) if more else None,
     )
+    return tuple.__new__(Decision, fields)  # as Decision(*fields), in half the time
 
 
 def _permit(item: Any) -> int | None:
@@ -173,10 +185,10 @@ def info(result: Any) -> dict[str, Any]:
     return result
 
 
-def _duration(milliseconds: Any) -> timedelta:
-    if type(milliseconds) is not int or not 0 <= milliseconds <= _MAX_MILLISECONDS:
+def _duration(milliseconds: int) -> timedelta:
+    if not 0 <= milliseconds <= _MAX_MILLISECONDS:
         raise _wrong("duration", milliseconds)
-    return timedelta(0, 0, 0, milliseconds) if milliseconds else ZERO
+    return timedelta(0, 0, 0, milliseconds)
 
 
 def _wrong(what: str, value: Any) -> ProtocolError:
