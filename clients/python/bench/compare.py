@@ -136,7 +136,7 @@ def throughput(name: str, here: Path, processes: int, seconds: float) -> float:
     ]
     for worker in workers:
         worker.start()
-    total = sum(counts.get() for _ in workers)
+    total: int = sum(counts.get() for _ in workers)
     for worker in workers:
         worker.join()
     return total / seconds

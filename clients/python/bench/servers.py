@@ -47,14 +47,23 @@ def all_servers(binary: Path) -> Iterator[Path]:
 
 
 def redis(socket: Path) -> AbstractContextManager[None]:
-    options = ["--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no"]
+    options: list[str | Path] = ["--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no"]
     return started("redis-server", *options, socket=socket)
 
 
 def agent(binary: Path, socket: Path, redis_url: str = "none") -> AbstractContextManager[None]:
     config = socket.with_suffix(".yaml")
     config.write_text(POLICIES)
-    options = ["--config", config, "--socket", socket, "--redis", redis_url, "--log-level", "error"]
+    options: list[str | Path] = [
+        "--config",
+        config,
+        "--socket",
+        socket,
+        "--redis",
+        redis_url,
+        "--log-level",
+        "error",
+    ]
     return started(binary, "serve", *options, socket=socket)
 
 

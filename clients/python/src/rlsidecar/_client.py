@@ -201,12 +201,14 @@ class Client:
         return AsyncClient(self._pool.path, **self._questions.settings)
 
     def _ask(self, question: Question[T], give: Callable[[Connection], None] | None = None) -> T:
-        if self._questions.disabled:
-            return self._questions.without_agent(question)
+        """Ask, or do without an answer. `give` gets the connection, instead of the pool."""
+        questions = self._questions
+        if questions.disabled:
+            return questions.without_agent(question)
         try:
             return self._call(question, self._pool.take(), give or self._pool.give)
         except Unavailable as failure:
-            return self._questions.without_answer(question, failure)
+            return questions.without_answer(question, failure)
 
     def _release_over(self, permit: int | None, timeout: float | None, connection: Connection) -> bool:
         """End a hold over the connection that was set aside for it, or a new one if that is dead."""
@@ -244,13 +246,11 @@ class Client:
             error, result = connection.call(question.method, question.params, deadline)
             if error is None:
                 answer = question.decode(result)
-            else:
-                failure = _wire.failure(error)
+                give(connection)
+                return answer
+            failure = _wire.failure(error)
         except BaseException:
             connection.close()
             raise
-        if error is None:
-            give(connection)
-            return answer
         self._pool.give(connection)
         raise failure

@@ -15,7 +15,6 @@ from typing import Any
 from ._errors import AgentNotRunning, AgentTimeout, ProtocolError, Unavailable
 from ._inbox import Inbox
 from ._wire import (
-    MAX_MESSAGE,
     MAX_MSGID,
     REQUEST,
     first_msgid,
@@ -24,6 +23,7 @@ from ._wire import (
     new_packer,
 )
 
+_USUAL_REPLY = 448  # bytes to make room for at first: with more, Python asks malloc, which takes microseconds
 _KERNEL_LATE = 0.01  # seconds that a time-out of the kernel may come too late
 _SET_SLACK = 0.001
 BACKLOG_PAUSE = (0.0005, 0.005)
@@ -90,9 +90,10 @@ class Connection:
         inbox = self._inbox
         before = inbox.received
         in_time = True
+        room = _USUAL_REPLY
         while True:
             try:
-                data = self._sock.recv(inbox.room() if in_time else inbox.room(MAX_MESSAGE))
+                data = self._sock.recv(room)
             except (TimeoutError, BlockingIOError):
                 if not in_time:
                     raise AgentTimeout("the agent did not answer in time") from None
@@ -107,6 +108,7 @@ class Connection:
                 if not in_time:
                     raise AgentTimeout("the agent's answer was not complete in time")
             in_time = self._arm_exactly(deadline)
+            room = inbox.room()
 
     def _arm(self, left: float) -> None:
         """Have the send and the first read end when `left` seconds are over, or a little before.

@@ -9,8 +9,6 @@ import msgpack
 from ._errors import ProtocolError
 from ._wire import MAX_DEPTH, MAX_MESSAGE, is_flat, new_unpacker, within_depth
 
-_READ = 16 * 1024
-
 
 class Inbox:
     """What was received on a connection since it was opened.
@@ -30,12 +28,12 @@ class Inbox:
     def partial(self) -> bool:
         return self._start != self.received
 
-    def room(self, most: int = _READ) -> int:
+    def room(self) -> int:
         """How much to read: never more than the message under way may still have."""
         room = MAX_MESSAGE - (self.received - self._start)
         if room == 0:
             raise ProtocolError(f"the agent's message is over {MAX_MESSAGE} bytes")
-        return min(room, most)
+        return room
 
     def take(self, data: bytes) -> list[list[Any]]:
         """The messages that these bytes complete. Raises ProtocolError; the connection is then of no use."""

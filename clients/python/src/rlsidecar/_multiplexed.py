@@ -18,7 +18,6 @@ from ._connection import IN_THE_MIDDLE, Lost
 from ._errors import AgentTimeout, ProtocolError, Unavailable
 from ._inbox import Inbox
 from ._wire import (
-    MAX_MESSAGE,
     MAX_MSGID,
     NOTIFICATION,
     REQUEST,
@@ -143,7 +142,7 @@ class Connection:
 
     def _readable(self) -> None:
         try:
-            data = self._sock.recv(self._inbox.room(MAX_MESSAGE))
+            data = self._sock.recv(self._inbox.room())
         except BlockingIOError:
             return
         except OSError as e:

@@ -23,6 +23,7 @@ MAX_DEPTH = 8
 
 _MAX_MILLISECONDS = 2**53 - 1
 _SHADOW = 1
+_new_tuple = tuple.__new__
 _DECISION = [bool, int, int, int, int, int, int]
 _SOURCES = tuple(Source(number) for number in range(6))
 _KNOWN_SOURCES = len(_SOURCES)
@@ -95,7 +96,10 @@ def is_response(message: list[Any]) -> bool:
 
 
 def is_reply_to(msgid: int, message: list[Any]) -> bool:
-    return len(message) >= 4 and _is(message[0], RESPONSE) and _is(message[1], msgid)
+    if len(message) < 4:
+        return False
+    kind, number = message[0], message[1]
+    return type(kind) is type(number) is int and kind == RESPONSE and number == msgid
 
 
 def _is(value: Any, number: int) -> bool:
@@ -119,9 +123,13 @@ def failure(error: Any) -> RlsidecarError:
 
 
 def decision(result: Any) -> Decision:
-    if type(result) is not list or [*map(type, result)][:7] != _DECISION:
-        raise _wrong("decision", result)
-    allowed, limit, remaining, reset_ms, retry_ms, source, flags, *more = result
+    kinds = [*map(type, result)] if type(result) is list else []
+    permit = None
+    if kinds != _DECISION:
+        if kinds[:7] != _DECISION:
+            raise _wrong("decision", result)
+        permit, result = _permit(result[7]), result[:7]
+    allowed, limit, remaining, reset_ms, retry_ms, source, flags = result
     if limit < 0 or remaining < 0 or source < 0 or flags < 0:
         raise _wrong("decision", result)
     fields = (
@@ -133,9 +141,9 @@ def decision(result: Any) -> Decision:
         _SOURCES[source] if source < _KNOWN_SOURCES else Source.UNKNOWN,
         source == _FALLBACK,
         flags & _SHADOW != 0,
-        _permit(more[0]) if more else None,
+        permit,
     )
-    return tuple.__new__(Decision, fields)  # as Decision(*fields), in half the time
+    return _new_tuple(Decision, fields)  # as Decision(*fields), in half the time
 
 
 def _permit(item: Any) -> int | None:
