@@ -12,6 +12,7 @@ use Psr\Log\LoggerInterface;
  * PHP-FPM forgets all variables between two requests, and an application with a thousand
  * requests per second must not get a thousand lines. So the time of the last line is kept
  * in APCu, or, where that is not enabled, as the time of an empty file in the temporary folder.
+ * A program of the command line remembers it by itself.
  *
  * @internal
  */
@@ -44,6 +45,11 @@ final class LogInterval
         if (function_exists('apcu_enabled') && apcu_enabled()) {
             return apcu_add("rlsidecar:logged:$this->path", true, self::SECONDS);
         }
+        return PHP_SAPI === 'cli' || $this->isFirstByFile();
+    }
+
+    private function isFirstByFile(): bool
+    {
         $user = function_exists('posix_geteuid') ? posix_geteuid() : getmyuid();
         $file = sys_get_temp_dir() . "/rlsidecar-$user-" . hash('crc32b', $this->path);
         set_error_handler(static fn (): bool => true);

@@ -17,8 +17,8 @@ final class Packer
     public static function pack(mixed $value): string
     {
         return match (true) {
-            is_int($value) => self::int($value),
             is_string($value) => self::text($value),
+            is_int($value) => self::int($value),
             is_array($value) => array_is_list($value) ? self::list($value) : self::map($value),
             $value === null => "\xc0",
             is_bool($value) => $value ? "\xc3" : "\xc2",
@@ -28,10 +28,8 @@ final class Packer
 
     private static function int(int $value): string
     {
-        if ($value < 0) {
-            return self::negative($value);
-        }
         return match (true) {
+            $value < 0 => self::negative($value),
             $value < 0x80 => chr($value),
             $value < 0x100 => "\xcc" . chr($value),
             $value < 0x10000 => pack('Cn', 0xcd, $value),

@@ -46,10 +46,11 @@ final class Unpacker
 
     private function value(int $depth): mixed
     {
-        $head = ord($this->bytes[$this->at] ?? throw new Incomplete());
-        $this->at++;
+        $head = ord($this->bytes[$this->at++] ?? throw new Incomplete());
+        if ($head < 0x80) {
+            return $head;
+        }
         return match (true) {
-            $head < 0x80 => $head,
             $head < 0x90 => $this->map($head & 0x0f, $depth),
             $head < 0xa0 => $this->list($head & 0x0f, $depth),
             $head < 0xc0 => $this->text($head & 0x1f),
@@ -64,19 +65,21 @@ final class Unpacker
 
     private function int(int $head): int|float
     {
-        $unsigned = match ($head) {
-            0xcc, 0xd0 => $this->number('C', 1),
-            0xcd, 0xd1 => $this->number('n', 2),
-            0xce, 0xd2 => $this->number('N', 4),
-            0xcf, 0xd3 => $this->number('J', 8),
-        };
         return match ($head) {
-            0xd0 => ($unsigned ^ 0x80) - 0x80,
-            0xd1 => ($unsigned ^ 0x8000) - 0x8000,
-            0xd2 => ($unsigned ^ 0x80000000) - 0x80000000,
-            0xcf => $unsigned < 0 ? $unsigned + 2 ** 64 : $unsigned,
-            default => $unsigned,
+            0xcc => $this->number('C', 1),
+            0xcd => $this->number('n', 2),
+            0xce => $this->number('N', 4),
+            0xcf => self::unsigned($this->number('J', 8)),
+            0xd0 => ($this->number('C', 1) ^ 0x80) - 0x80,
+            0xd1 => ($this->number('n', 2) ^ 0x8000) - 0x8000,
+            0xd2 => ($this->number('N', 4) ^ 0x80000000) - 0x80000000,
+            0xd3 => $this->number('J', 8),
         };
+    }
+
+    private static function unsigned(int $signed): int|float
+    {
+        return $signed < 0 ? $signed + 2 ** 64 : $signed;
     }
 
     private function other(int $head, int $depth): mixed
@@ -101,7 +104,11 @@ final class Unpacker
 
     private function number(string $format, int $size): int|float
     {
-        return unpack($format, $this->text($size))[1];
+        if (strlen($this->bytes) - $this->at < $size) {
+            throw new Incomplete();
+        }
+        $this->at += $size;
+        return unpack($format, $this->bytes, $this->at - $size)[1];
     }
 
     private function text(int $size): string
