@@ -33,7 +33,7 @@ final class LocalBucket
         for ($try = 0; $try < self::TRIES; $try++) {
             $old = self::read($name);
             $now = hrtime(true);
-            [$result, $new] = self::decide($limit, $cost, max($old, $now), $now);
+            [$result, $new] = self::decide($limit, $cost, max($old, $now), $now, $take);
             if (!$take || !$result->isAllowed() || self::write($name, $old, $new, $limit)) {
                 break;
             }
@@ -42,13 +42,13 @@ final class LocalBucket
     }
 
     /** @return array{Result, int} */
-    private static function decide(Limit $limit, int $cost, int $fullAt, int $now): array
+    private static function decide(Limit $limit, int $cost, int $fullAt, int $now, bool $take): array
     {
         $perPermit = $limit->periodMs * 1e6 / $limit->count;
         $new = (int) ($fullAt + $cost * $perPermit);
         $late = (int) ($new - $now - $limit->capacity() * $perPermit);
         $allowed = $late <= 0;
-        $level = $allowed ? $new : $fullAt;
+        $level = $allowed && $take ? $new : $fullAt;
         $remaining = max(0, (int) ($limit->capacity() - ($level - $now) / $perPermit));
         $retry = $allowed ? 0 : self::milliseconds($late);
         $reset = self::milliseconds($level - $now);

@@ -65,7 +65,7 @@ abstract class TestCase extends PhpUnit
     protected static function php(string $code, string ...$arguments): array
     {
         $code = 'require ' . var_export(__DIR__ . '/autoload.php', true) . ';' . $code;
-        $command = array_map(escapeshellarg(...), [PHP_BINARY, '-d', 'display_errors=0', '-d', 'log_errors=0', '-r', $code, ...$arguments]);
+        $command = array_map(escapeshellarg(...), [PHP_BINARY, '-d', 'display_errors=0', '-d', 'error_log=/dev/null', '-r', $code, ...$arguments]);
         exec(implode(' ', $command) . ' 2>&1', $output, $status);
         return [$status, implode("\n", $output)];
     }

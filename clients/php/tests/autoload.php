@@ -1,7 +1,8 @@
 <?php
 
 /**
- * Finds the classes of this package and of its tests where Composer has not been run.
+ * Finds the classes of this package and of its tests where Composer has not been run, and the
+ * interfaces and frameworks where Debian's packages put them.
  */
 
 declare(strict_types=1);
@@ -17,3 +18,7 @@ spl_autoload_register(static function (string $class): void {
         }
     }
 });
+
+foreach (['Psr/Log'] as $package) {
+    @include_once "$package/autoload.php";
+}
