@@ -19,6 +19,19 @@ spl_autoload_register(static function (string $class): void {
     }
 });
 
-foreach (['Psr/Log'] as $package) {
-    @include_once "$package/autoload.php";
-}
+$packages = [
+    'Psr/Log', 'Nyholm/Psr7', 'Psr/Http/Message', 'Symfony/Component/RateLimiter', 'Symfony/Component/HttpKernel',
+    'Symfony/Component/EventDispatcher', 'Illuminate/Routing', 'Illuminate/Cache',
+];
+spl_autoload_register(static function (string $class) use ($packages): void {
+    static $loaded = false;
+    if (!$loaded && preg_match('~^(Psr|Nyholm|Symfony|Illuminate)\\\\~', $class) === 1) {
+        $loaded = true;
+        foreach ($packages as $package) {
+            if (stream_resolve_include_path("$package/autoload.php") !== false) {
+                require_once "$package/autoload.php";
+            }
+        }
+        spl_autoload_call($class);
+    }
+});
