@@ -1,10 +1,15 @@
 <?php
 
 /**
- * What a decision costs: a call of the agent, against the same bytes sent to and fro by plain
- * PHP, and against phpredis that asks a token bucket in Lua. All over Unix sockets.
+ * What a decision costs: a call of the agent, against
  *
- *     php bench/compare.php [--agent=build/rlsidecar] [--rounds=7] [--calls=3000] [--seconds=1] [--processes=8]
+ *     ping    the same bytes sent to and fro between two plain PHP programs
+ *     raw     the same bytes sent to the agent by plain PHP: what the client itself costs
+ *     redis   phpredis that asks a token bucket in Lua
+ *
+ * All over Unix sockets. With opcache, as PHP-FPM has it:
+ *
+ *     php -d opcache.enable_cli=1 bench/compare.php [--agent=build/rlsidecar] [--rounds=7] [--calls=3000] [--seconds=1] [--processes=8]
  *
  * Latency is taken with both ends pinned to one CPU, throughput with all CPUs. The contestants
  * take turns within a round; what is printed is the median of the rounds, as JSON lines.
@@ -62,6 +67,7 @@ final class Contestants
         return match ($what) {
             'agent' => $this->agent(),
             'ping' => $this->ping(),
+            'raw' => $this->raw(),
             'redis' => $this->redis(),
         };
     }
@@ -96,6 +102,15 @@ final class Contestants
         return static function () use ($stream): void {
             fwrite($stream, REQUEST);
             fread($stream, 8192) === REPLY || throw new \RuntimeException('no echo');
+        };
+    }
+
+    private function raw(): \Closure
+    {
+        $stream = stream_socket_client("unix://$this->folder/agent");
+        return static function () use ($stream): void {
+            fwrite($stream, REQUEST);
+            str_starts_with((string) fread($stream, 8192), "\x94\x01\x07\xc0\x97\xc3") || throw new \RuntimeException('denied');
         };
     }
 
@@ -147,17 +162,17 @@ function latency(\Closure $call, int $calls): array
 /** Calls per second of so many processes together. */
 function throughput(Contestants $contestants, string $what, int $processes, float $seconds): float
 {
-    $pipes = [];
+    $pipes = $children = [];
     for ($i = 0; $i < $processes; $i++) {
         [$pipes[$i], $write] = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0);
-        if (pcntl_fork() === 0) {
+        if (($children[] = pcntl_fork()) === 0) {
             fwrite($write, (string) countCalls($contestants->caller($what), "user:$i", $seconds));
             posix_kill(posix_getpid(), SIGKILL);
         }
         fclose($write);
     }
     $total = array_sum(array_map(static fn ($pipe): int => (int) stream_get_contents($pipe), $pipes));
-    while (pcntl_wait($status) > 0);
+    array_map(static fn (int $child): int => pcntl_waitpid($child, $status), $children);
     return $total / $seconds;
 }
 
@@ -181,7 +196,7 @@ function median(array $values): float
 /** @param array<string, mixed> $line */
 function show(array $line): void
 {
-    echo json_encode(['lang' => 'php'] + $line, JSON_THROW_ON_ERROR), "\n";
+    echo json_encode(['lang' => 'php'] + $line, JSON_THROW_ON_ERROR | JSON_UNESCAPED_SLASHES), "\n";
 }
 
 function compareLatency(Contestants $contestants, int $rounds, int $calls): void
@@ -190,7 +205,7 @@ function compareLatency(Contestants $contestants, int $rounds, int $calls): void
         pin($pid, '0');
     }
     $callers = [];
-    foreach (['agent', 'ping', 'redis'] as $what) {
+    foreach (['agent', 'ping', 'raw', 'redis'] as $what) {
         $callers[$what] = $contestants->caller($what);
     }
     $found = [];
@@ -205,6 +220,7 @@ function compareLatency(Contestants $contestants, int $rounds, int $calls): void
         show(['what' => $what, 'p50_us' => round($p50[$what], 1), 'p99_us' => round(median(array_column($pairs, 1)), 1)]);
     }
     show(['what' => 'p50 agent/ping', 'ratio' => round($p50['agent'] / $p50['ping'], 2)]);
+    show(['what' => 'p50 agent/raw', 'ratio' => round($p50['agent'] / $p50['raw'], 2)]);
     show(['what' => 'p50 redis/agent', 'ratio' => round($p50['redis'] / $p50['agent'], 2)]);
 }
 

@@ -33,6 +33,8 @@ final class Client
     private readonly bool $disabled;
     private readonly LogInterval $log;
     private readonly Fallback $fallback;
+    /** @var \Closure(mixed): Result */
+    private readonly \Closure $decision;
 
     /**
      * Does not connect: a missing agent is noticed by the first call.
@@ -71,6 +73,7 @@ final class Client
         $this->fallback = new Fallback($mode, Settings::localLimits($localLimits));
         $this->log = new LogInterval($path, $logger);
         $this->pool = Pool::of($path, $persistent);
+        $this->decision = Replies::decision(...);
     }
 
     /**
@@ -87,11 +90,8 @@ final class Client
     ): Result {
         $limit = Arguments::limit($limit);
         $params = [self::wire($limit), Arguments::key($key), Arguments::cost($cost), ...$this->options($wait)];
-        return $this->ask(
-            fn (int $deadline): Result => $this->pool->call('acquire', $params, $deadline, Replies::decision(...)),
-            fn (): Result => $this->fallback->acquire($limit, $key, $cost),
-            $this->budget($timeout) + $wait,
-        );
+        $otherwise = fn (): Result => $this->fallback->acquire($limit, $key, $cost);
+        return $this->ask('acquire', $params, $this->budget($timeout) + $wait, $this->decision, $otherwise);
     }
 
     /**
@@ -106,12 +106,9 @@ final class Client
         $items = Arguments::items($items);
         $asked = array_map(static fn (array $item): array => [self::wire($item[0]), $item[1], $item[2]], $items);
         $params = [$asked, ...$this->options($wait)];
+        $otherwise = fn (): AllResult => $this->fallback->acquireAll($items);
         $decode = Replies::all(count($items));
-        return $this->ask(
-            fn (int $deadline): AllResult => $this->pool->call('acquire_all', $params, $deadline, $decode),
-            fn (): AllResult => $this->fallback->acquireAll($items),
-            $this->budget($timeout) + $wait,
-        );
+        return $this->ask('acquire_all', $params, $this->budget($timeout) + $wait, $decode, $otherwise);
     }
 
     /**
@@ -140,14 +137,11 @@ final class Client
         $params = [self::wire($limit), Arguments::key($key), Arguments::cost($cost), ...$this->options($wait)];
         $budget = $this->budget($timeout);
         $own = null;
-        $result = $this->ask(
-            function (int $deadline) use ($params, &$own): Result {
-                $own = $this->pool->own($deadline);
-                return $this->pool->callOver($own, 'acquire', $params, $deadline, Replies::decision(...));
-            },
-            fn (): Result => $this->fallback->acquire($limit, $key, $cost),
-            $budget + $wait,
-        );
+        $otherwise = fn (): Result => $this->fallback->acquire($limit, $key, $cost);
+        $open = function (int $deadline) use (&$own): Connection {
+            return $own = $this->pool->own($deadline);
+        };
+        $result = $this->ask('acquire', $params, $budget + $wait, $this->decision, $otherwise, $open);
         if (!$result->isAllowed()) {
             $own?->close();
         }
@@ -177,11 +171,8 @@ final class Client
     {
         $limit = Arguments::limit($limit);
         $params = [self::wire($limit), Arguments::key($key), Arguments::cost($cost, 0), ...$this->options()];
-        return $this->ask(
-            fn (int $deadline): Result => $this->pool->call('peek', $params, $deadline, Replies::decision(...)),
-            fn (): Result => $this->fallback->peek($limit, $key, $cost),
-            $this->budget($timeout),
-        );
+        $otherwise = fn (): Result => $this->fallback->peek($limit, $key, $cost);
+        return $this->ask('peek', $params, $this->budget($timeout), $this->decision, $otherwise);
     }
 
     /**
@@ -228,11 +219,8 @@ final class Client
             Arguments::number('period', $period, 1),
             Arguments::number('quantity', $quantity, 0),
         ];
-        return $this->ask(
-            fn (int $end): ThrottleReply => $this->pool->call('throttle', $params, $end, Replies::throttle(...)),
-            fn (): ThrottleReply => $this->fallback->throttle(...$params),
-            $this->budget($timeout),
-        );
+        $otherwise = fn (): ThrottleReply => $this->fallback->throttle(...$params);
+        return $this->ask('throttle', $params, $this->budget($timeout), Replies::throttle(...), $otherwise);
     }
 
     /**
@@ -268,18 +256,30 @@ final class Client
      *
      * @template T
      *
-     * @param callable(int): T $question  given the deadline on hrtime
-     * @param callable(): T    $otherwise
+     * @param list<mixed>                     $params
+     * @param float                           $budget    seconds
+     * @param callable(mixed): T              $decode
+     * @param callable(): T                   $otherwise
+     * @param (callable(int): Connection)|null $open     opens what to ask over instead of the pool's
      *
      * @return T
      */
-    private function ask(callable $question, callable $otherwise, float $budget): mixed
-    {
+    private function ask(
+        string $method,
+        array $params,
+        float $budget,
+        callable $decode,
+        callable $otherwise,
+        ?callable $open = null,
+    ): mixed {
         if ($this->disabled) {
             return $otherwise();
         }
         try {
-            return $question(self::deadline($budget));
+            $deadline = self::deadline($budget);
+            return $open === null
+                ? $this->pool->call($method, $params, $deadline, $decode)
+                : $this->pool->callOver($open($deadline), $method, $params, $deadline, $decode);
         } catch (Unavailable $failure) {
             $this->log->report($failure, $this->onUnavailable);
             return $this->onUnavailable === OnUnavailable::Raise ? throw $failure : $otherwise();
@@ -289,11 +289,7 @@ final class Client
     /** @param list<mixed> $params */
     private function do(string $method, array $params, float $budget): bool
     {
-        return $this->ask(
-            fn (int $deadline): bool => $this->pool->call($method, $params, $deadline, Replies::truth(...)),
-            static fn (): bool => false,
-            $budget,
-        );
+        return $this->ask($method, $params, $budget, Replies::truth(...), static fn (): bool => false);
     }
 
     private function plainly(string $method, ?float $timeout, callable $decode): mixed

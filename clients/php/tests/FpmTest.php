@@ -20,7 +20,7 @@ final class FpmTest extends TestCase
         $this->web = $this->fpm($this->agent);
     }
 
-    private function fpm(string $agent): FastCgi
+    private function fpm(string $agent, string ...$options): FastCgi
     {
         $socket = "$this->folder/fpm-for-" . basename($agent);
         $user = posix_geteuid() === 0 ? "user = root\ngroup = root\n" : '';
@@ -39,7 +39,7 @@ final class FpmTest extends TestCase
             php_admin_flag[display_errors] = off
             catch_workers_output = no
             INI);
-        $command = [self::binary(), '-F', '-y', "$this->folder/fpm.conf"];
+        $command = [self::binary(), '-F', '-y', "$this->folder/fpm.conf", ...$options];
         $this->started(new Process([...$command, ...(posix_geteuid() === 0 ? ['-R'] : [])], $socket));
         return new FastCgi($socket);
     }
@@ -158,13 +158,41 @@ final class FpmTest extends TestCase
         self::assertSame([7], $asked['release'] ?? null);
     }
 
-    public function testOneLogLineForManyRequestsWithoutAnAgent(): void
+    /** @dataProvider withAndWithoutApcu */
+    public function testOneLogLineForManyRequestsWithoutAnAgent(string $enabled): void
     {
-        $this->web = $this->fpm("$this->folder/nobody");
+        $this->web = $this->fpm("$this->folder/nobody", '-d', "apc.enabled=$enabled");
         for ($i = 0; $i < 20; $i++) {
             self::assertTrue(json_decode($this->ask(), true)['degraded']);
         }
         $log = (string) file_get_contents("$this->folder/php.log");
         self::assertSame(1, substr_count($log, 'no decision from the rlsidecar agent'), $log);
+    }
+
+    public static function withAndWithoutApcu(): array
+    {
+        return ['without APCu' => ['0'], 'with APCu' => ['1']];
+    }
+
+    public function testWithApcuALocalLimitOutlivesTheRequest(): void
+    {
+        $this->web = $this->fpm("$this->folder/nobody", '-d', 'apc.enabled=1');
+        $allowed = [];
+        for ($i = 0; $i < 4; $i++) {
+            $allowed[] = json_decode($this->ask(['mode' => 'local', 'limit' => '2/hour']), true)['allowed'];
+        }
+        self::assertSame([true, true, false, false], $allowed);
+    }
+
+    public function testWithApcuTheBackOffOutlivesTheRequest(): void
+    {
+        $this->web = $this->fpm("$this->folder/nobody", '-d', 'apc.enabled=1');
+        $reasons = [];
+        for ($i = 0; $i < 100; $i++) {
+            $reasons[] = $this->ask(['do' => 'reason']);
+        }
+        $notTried = preg_grep('~next try is due shortly~', $reasons);
+        self::assertGreaterThan(30, count((array) $notTried), implode("\n", array_unique($reasons)));
+        self::assertNotCount(100, (array) $notTried);
     }
 }

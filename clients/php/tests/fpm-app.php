@@ -7,6 +7,7 @@
 declare(strict_types=1);
 
 use RlSidecar\Client;
+use RlSidecar\Exception\Unavailable;
 use RlSidecar\Transport\Connection;
 use RlSidecar\Transport\Dialer;
 use RlSidecar\Wire\Packer;
@@ -35,10 +36,20 @@ function callUntilMemoryEnds(Client $client, string $key, int $piece): void
     }
 }
 
+function reason(Client $client): string
+{
+    try {
+        return (string) $client->ping();
+    } catch (Unavailable $e) {
+        return $e->getMessage();
+    }
+}
+
 $client = new Client($_SERVER['AGENT'] ?? getenv('AGENT'), (float) ($_GET['timeout'] ?? 5), $_GET['mode'] ?? 'allow');
 $key = $_GET['key'] ?? 'k';
 match ($_GET['do'] ?? 'ok') {
     'ok' => null,
+    'reason' => exit(reason($client)),
     'exit' => [writeOnly(getenv('AGENT'), $key), exit()],
     'exception' => [writeOnly(getenv('AGENT'), $key), throw new RuntimeException()],
     'loop' => (static function () use ($client): void {
@@ -51,7 +62,7 @@ match ($_GET['do'] ?? 'ok') {
     'kill' => [writeOnly(getenv('AGENT'), $key), posix_kill(posix_getpid(), SIGKILL)],
     'hold-and-die' => [$permit = $client->hold('exports', 'permit:7'), str_repeat('x', strlen($key) << 30)],
 };
-$result = $client->acquire('api', $key);
+$result = $client->acquire($_GET['limit'] ?? 'api', $key);
 echo json_encode([
     'pid' => getmypid(),
     'limit' => $result->getLimit(),

@@ -28,9 +28,11 @@ final class Packer
 
     private static function int(int $value): string
     {
+        if ($value >= 0 && $value < 0x80) {
+            return chr($value);
+        }
         return match (true) {
             $value < 0 => self::negative($value),
-            $value < 0x80 => chr($value),
             $value < 0x100 => "\xcc" . chr($value),
             $value < 0x10000 => pack('Cn', 0xcd, $value),
             $value < 0x100000000 => pack('CN', 0xce, $value),
@@ -52,8 +54,10 @@ final class Packer
     private static function text(string $text): string
     {
         $size = strlen($text);
+        if ($size < 0x20) {
+            return chr(0xa0 | $size) . $text;
+        }
         return match (true) {
-            $size < 0x20 => chr(0xa0 | $size) . $text,
             $size < 0x100 => "\xd9" . chr($size) . $text,
             $size < 0x10000 => pack('Cn', 0xda, $size) . $text,
             default => pack('CN', 0xdb, $size) . $text,
@@ -66,7 +70,7 @@ final class Packer
         $size = count($items);
         $bytes = $size < 0x10 ? chr(0x90 | $size) : pack('Cn', 0xdc, $size);
         foreach ($items as $item) {
-            $bytes .= self::pack($item);
+            $bytes .= is_string($item) ? self::text($item) : self::pack($item);
         }
         return $bytes;
     }

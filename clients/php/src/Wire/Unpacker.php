@@ -136,8 +136,15 @@ final class Unpacker
     {
         self::check($size, $depth);
         $items = [];
+        $depth++;
         while ($size-- > 0) {
-            $items[] = $this->value($depth + 1);
+            $head = ord($this->bytes[$this->at] ?? throw new Incomplete());
+            if ($head < 0x80) { // most of what is said: worth a call saved
+                $items[] = $head;
+                $this->at++;
+            } else {
+                $items[] = $this->value($depth);
+            }
         }
         return $items;
     }
