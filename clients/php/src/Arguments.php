@@ -89,7 +89,8 @@ final class Arguments
         }
         [$limit, $key, $cost] = [...$item, 1];
         if (!is_string($limit) && !$limit instanceof Limit) {
-            throw new InvalidRequest('limit ' . get_debug_type($limit) . ": write a policy name, a Limit, or '10/minute'");
+            $given = get_debug_type($limit);
+            throw new InvalidRequest("limit $given: write a policy name, a Limit, or '10/minute'");
         }
         if (!is_string($key) && !is_int($key) || !is_int($cost)) {
             throw new InvalidRequest('item: the key must be a string and the cost a whole number');

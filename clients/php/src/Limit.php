@@ -151,7 +151,8 @@ final class Limit
     private static function number(string $digits): int
     {
         if (strlen($digits) > 16) {
-            throw new InvalidRequest('number ' . substr($digits, 0, 16) . '...: at most 16 digits are allowed in a limit');
+            $start = substr($digits, 0, 16);
+            throw new InvalidRequest("number $start...: at most 16 digits are allowed in a limit");
         }
         return (int) str_replace('_', '', $digits);
     }

@@ -23,7 +23,9 @@ final class Settings
     {
         $address ??= self::environment('ADDRESS') ?? self::ADDRESS;
         $path = str_starts_with($address, 'unix://') ? substr($address, 7) : $address;
-        $wrong = $path === $address ? preg_match('~^[A-Za-z][A-Za-z0-9+.-]*:~', $path) === 1 : !str_starts_with($path, '/');
+        $wrong = $path === $address
+            ? preg_match('~^[A-Za-z][A-Za-z0-9+.-]*:~', $path) === 1
+            : !str_starts_with($path, '/');
         if ($wrong) {
             throw new InvalidRequest("address '$address': write unix:///path/to/socket or a path");
         }
@@ -95,9 +97,10 @@ final class Settings
     {
         return array_map(static function (mixed $limit): Limit {
             $read = is_string($limit) ? Limit::parse($limit) : $limit;
-            return $read instanceof Limit
-                ? $read
-                : throw new InvalidRequest('localLimits ' . var_export($limit, true) . ": write a Limit or '10/minute'");
+            if (!$read instanceof Limit) {
+                throw new InvalidRequest('localLimits ' . var_export($limit, true) . ": write a Limit or '10/minute'");
+            }
+            return $read;
         }, $limits);
     }
 

@@ -21,14 +21,15 @@ final class FastCgi
 
     /**
      * @param array<string, string> $query
+     * @param array<string, string> $more  parameters, such as HTTP_X_API_KEY
      *
      * @return array{string, string} headers and body; both empty when the connection ended before them
      */
-    public function get(string $script, array $query = []): array
+    public function get(string $script, array $query = [], array $more = []): array
     {
         $stream = stream_socket_client("unix://$this->socket", $error, $text, 5);
         stream_set_timeout($stream, 30);
-        $params = self::params([
+        $params = self::params($more + [
             'SCRIPT_FILENAME' => $script,
             'SCRIPT_NAME' => '/' . basename($script),
             'REQUEST_URI' => '/' . basename($script),

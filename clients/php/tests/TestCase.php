@@ -31,8 +31,7 @@ abstract class TestCase extends PhpUnit
         foreach (array_reverse($this->processes) as $process) {
             $process->stop();
         }
-        array_map(unlink(...), glob("$this->folder/*") ?: []);
-        rmdir($this->folder);
+        exec('rm -rf ' . escapeshellarg($this->folder));
     }
 
     protected function started(Process $process): Process

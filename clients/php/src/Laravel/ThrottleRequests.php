@@ -58,7 +58,8 @@ class ThrottleRequests extends LaravelsOwn
 
     private function isPolicy(mixed $name): bool
     {
-        return is_string($name) && !is_numeric($name) && !str_contains($name, '|') && $this->limiter->limiter($name) === null;
+        return is_string($name) && !is_numeric($name) && !str_contains($name, '|')
+            && $this->limiter->limiter($name) === null;
     }
 
     /**
