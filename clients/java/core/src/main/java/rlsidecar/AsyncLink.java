@@ -17,8 +17,9 @@ import java.util.function.Consumer;
  * A connected channel, and the calls whose replies are to come, in any order.
  *
  * <p>A call that ran out of time is forgotten: its msgid is remembered, so that its late reply can be
- * told from one to a question that nobody asked, which ends the connection. Too many forgotten ones
- * end it as well: the agent does not answer any more.
+ * told from one to a question that nobody asked, which ends the connection. So does a call that runs
+ * out of time in the middle of a message, and so do too many forgotten ones: the agent does not
+ * answer any more.
  */
 final class AsyncLink {
   private static final int MAX_UNANSWERED = 1024;
@@ -113,7 +114,7 @@ final class AsyncLink {
     if (inFlight.remove(call.msgid, call)) {
       forgotten.put(call.msgid, call);
     }
-    return forgotten.size() < MAX_UNANSWERED;
+    return inbox.isEmpty() && forgotten.size() < MAX_UNANSWERED;
   }
 
   /** Whether a call may be asked again: the connection had served others, and nothing came since. */

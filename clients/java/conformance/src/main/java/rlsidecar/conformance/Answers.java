@@ -35,6 +35,10 @@ final class Answers {
     return Map.of("ok", ok);
   }
 
+  static Map<String, Object> done(boolean ok, long elapsed) {
+    return Map.of("ok", ok, "elapsed_us", elapsed / 1000);
+  }
+
   static Map<String, Object> decision(Decision decision, long elapsed) {
     Map<String, Object> answer = new LinkedHashMap<>();
     answer.put("allowed", decision.allowed());
@@ -61,10 +65,18 @@ final class Answers {
 
   static Map<String, Object> error(Exception e, long began) {
     Map<String, Object> answer = new LinkedHashMap<>();
-    answer.put("error", KINDS.getOrDefault(e.getClass(), "other"));
+    answer.put("error", kind(e.getClass()));
     answer.put("message", String.valueOf(e.getMessage()));
     answer.put("elapsed_us", (System.nanoTime() - began) / 1000);
     return answer;
+  }
+
+  private static String kind(Class<?> thrown) {
+    if (thrown == Object.class) {
+      return "other";
+    }
+    String kind = KINDS.get(thrown);
+    return kind != null ? kind : kind(thrown.getSuperclass());
   }
 
   /** The wire's number; -1 when there is none. */

@@ -68,9 +68,9 @@ public final class Driver {
       case "peek":
         return decision(() -> asker.peek(client(request), Calls.of(request)));
       case "refund":
-        return Answers.ok(asker.refund(client(request), Calls.of(request)));
+        return done(() -> asker.refund(client(request), Calls.of(request)));
       case "reset":
-        return Answers.ok(asker.reset(client(request), Calls.of(request)));
+        return done(() -> asker.reset(client(request), Calls.of(request)));
       case "acquire_all":
         return acquireAll(request);
       case "many":
@@ -125,6 +125,12 @@ public final class Driver {
     long began = System.nanoTime();
     Decision decision = call.get();
     return Answers.decision(decision, System.nanoTime() - began);
+  }
+
+  private static Map<String, Object> done(Asked<Boolean> call) throws Exception {
+    long began = System.nanoTime();
+    boolean done = call.get();
+    return Answers.done(done, System.nanoTime() - began);
   }
 
   private Map<String, Object> acquireAll(JsonObject request) throws Exception {
