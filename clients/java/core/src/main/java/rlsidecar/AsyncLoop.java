@@ -30,11 +30,7 @@ final class AsyncLoop implements Runnable {
 
   AsyncLoop(Dialer dialer) {
     this.dialer = dialer;
-    try {
-      selector = Selector.open();
-    } catch (IOException e) {
-      throw new UnavailableException("cannot open a selector: " + e.getMessage());
-    }
+    this.selector = dialer.openSelector();
   }
 
   void start() {

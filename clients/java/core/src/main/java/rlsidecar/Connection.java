@@ -3,6 +3,7 @@ package rlsidecar;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
@@ -95,8 +96,8 @@ final class Connection implements AutoCloseable {
     try {
       send(outbox.toBuffer(), deadline, interruption);
       return receive(id, question.waits(), deadline, interruption);
-    } catch (ClosedChannelException e) {
-      throw new UnavailableException("the connection to the agent was closed under the call: " + e);
+    } catch (ClosedByInterruptException e) {
+      throw new UnavailableException("an interrupt closed the connection to the agent");
     } catch (IOException e) {
       throw broken(before, "the connection to the agent broke: " + e.getMessage());
     }

@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.net.BindException;
 import java.net.ConnectException;
 import java.net.SocketException;
+import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -52,6 +53,15 @@ final class Dialer {
     }
     failures = 0;
     return connected ? channel : null;
+  }
+
+  /** A selector for the channels that are dialled. */
+  Selector openSelector() {
+    try {
+      return transport.openSelector();
+    } catch (IOException e) {
+      throw new UnavailableException("cannot open a selector: " + e.getMessage());
+    }
   }
 
   private SocketChannel open() {

@@ -12,17 +12,18 @@ import java.util.concurrent.locks.LockSupport;
  * to its caller alone.
  */
 final class Pool {
-  private static final int MAX_IDLE = 64;
   private static final long SHORTEST_BACKLOG_PAUSE = 500_000;
   private static final long LONGEST_BACKLOG_PAUSE = 5_000_000;
 
   private final Dialer dialer;
+  private final int maxIdle;
   private final ConcurrentLinkedDeque<Connection> idle = new ConcurrentLinkedDeque<>();
   private final AtomicInteger idleCount = new AtomicInteger();
   private final AtomicInteger life = new AtomicInteger();
 
-  Pool(Dialer dialer) {
+  Pool(Dialer dialer, int maxIdle) {
     this.dialer = dialer;
+    this.maxIdle = maxIdle;
   }
 
   /** An idle connection, or null. */
@@ -35,7 +36,7 @@ final class Pool {
   }
 
   void give(Connection connection) {
-    if (idleCount.incrementAndGet() > MAX_IDLE) {
+    if (idleCount.incrementAndGet() > maxIdle) {
       idleCount.decrementAndGet();
       connection.close();
       return;

@@ -56,7 +56,7 @@ public final class RlSidecarClient implements AutoCloseable {
     unanswered = new Unanswered(settings.onUnavailable(builder.onUnavailable));
     disabled = settings.isDisabled();
     Dialer dialer = new Dialer(Transport.ofThisJava(), path);
-    pool = new Pool(dialer);
+    pool = new Pool(dialer, builder.maxConnections);
     blocking = new BlockingCalls(pool, builder.maxConnections);
     async = new AsyncCalls(dialer, builder.executor);
   }
@@ -455,7 +455,7 @@ public final class RlSidecarClient implements AutoCloseable {
     private Duration timeout;
     private OnUnavailable onUnavailable;
     private String app;
-    private int maxConnections = 128;
+    private int maxConnections = 64;
     private Executor executor = AsyncCalls.commonPool();
     private Map<String, String> environment = System.getenv();
 
@@ -510,10 +510,10 @@ public final class RlSidecarClient implements AutoCloseable {
 
     /**
      * How many blocking calls are under way at once; more wait for their turn, within their timeout.
-     * Each has a connection, of three file descriptors. Calls that wait for permits, and holds, come
+     * Each has a connection, of three file descriptors, which stays open for the next one. Calls that wait for permits, and holds, come
      * on top.
      *
-     * @param most 1 or more; 128 unless told otherwise
+     * @param most 1 or more; 64 unless told otherwise
      * @return this builder
      */
     public Builder maxConnections(int most) {

@@ -9,6 +9,7 @@ import java.lang.reflect.Method;
 import java.net.ProtocolFamily;
 import java.net.SocketAddress;
 import java.net.StandardProtocolFamily;
+import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
 
 /** Opens channels that can connect to a path. */
@@ -68,6 +69,13 @@ final class Transport {
 
   SocketChannel open() throws IOException {
     return (SocketChannel) invoke(open, openArguments);
+  }
+
+  /** A selector for channels of this transport, which other providers' selectors refuse. */
+  Selector openSelector() throws IOException {
+    try (SocketChannel any = open()) {
+      return any.provider().openSelector();
+    }
   }
 
   SocketAddress address(String path) throws IOException {
