@@ -2,6 +2,7 @@ package rlsidecar;
 
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.Optional;
 import java.util.OptionalLong;
 
 /**
@@ -114,6 +115,16 @@ public final class Limit {
   }
 
   /**
+   * The limit that a text states, if it states one, as for {@link #parse}.
+   *
+   * @param text a limit, or the name of a policy
+   * @return empty: it is the name of a policy
+   */
+  public static Optional<Limit> ifStated(String text) {
+    return LimitText.parse(text);
+  }
+
+  /**
    * The same limit with another capacity, which is {@code count} otherwise. Only a token bucket and a
    * leaky bucket have one.
    *
@@ -144,6 +155,15 @@ public final class Limit {
    */
   public long capacity() {
     return burst == 0 ? count : burst;
+  }
+
+  /**
+   * The time in which {@code count} permits come back, or after which held ones are taken back.
+   *
+   * @return whole milliseconds
+   */
+  public Duration period() {
+    return period;
   }
 
   byte[] wire() {

@@ -30,7 +30,7 @@ class LimitTest {
   @ParameterizedTest
   @ValueSource(strings = {"login", "10", "10/fortnight", "a 10/minute", "10/minute burst 5", "shop/checkout"})
   void textsThatAreNot(String text) {
-    assertFalse(LimitText.parse(text).isPresent());
+    assertFalse(Limit.ifStated(text).isPresent());
     assertThrows(InvalidRequestException.class, () -> Limit.parse(text));
   }
 
