@@ -51,8 +51,10 @@ public final class RealAgent implements AutoCloseable {
     process =
         new ProcessBuilder(binary(), "serve", "--config", directory.resolve("config.yaml").toString(),
                 "--socket", socket.toString(), "--log-level", "error")
-            .inheritIO()
+            .redirectErrorStream(true)
+            .redirectOutput(directory.resolve("log").toFile())
             .start();
+    Runtime.getRuntime().addShutdownHook(new Thread(process::destroy));
     long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
     try (RlSidecarClient client = client()) {
       while (!answers(client)) {

@@ -40,7 +40,9 @@ class RateLimitFeatureTest {
 
   @AfterEach
   void stop() throws Exception {
-    server.stop(0);
+    if (server != null) {
+      server.stop(0);
+    }
     client.close();
     agent.close();
   }
