@@ -18,6 +18,9 @@ import pytest
 THREADS = 16
 REQUESTS = 20
 
+# "gevent, preloaded" does not call before the fork: once gevent's loop has run, a fork may leave a worker
+# stuck that shares its epoll, whatever socket was used.
+QUIETLY = ["--log-level", "error", "--graceful-timeout", "5"]
 GUNICORN = {
     "prefork, preloaded after a use": ["-w", "2", "--preload"],
     "threads": ["-w", "2", "-k", "gthread", "--threads", "8"],
@@ -40,6 +43,7 @@ def serving(command: list[str], address: str, **environment: str) -> Iterator[in
     here = Path(__file__).parent
     environ = {
         **os.environ,
+        "HOME": os.path.dirname(address),  # gunicorn makes a control socket there
         "RLSIDECAR_ADDRESS": address,
         "PYTHONPATH": f"{here}{os.pathsep}{here.parent / 'src'}",
         **environment,
@@ -52,7 +56,11 @@ def serving(command: list[str], address: str, **environment: str) -> Iterator[in
         yield port
     finally:
         server.terminate()
-        server.wait(20)
+        try:
+            server.wait(30)
+        finally:
+            server.kill()
+            server.wait()
 
 
 def await_port(port: int, server: subprocess.Popen[bytes]) -> None:
@@ -78,7 +86,7 @@ def get(port: int, path: str, **headers: str) -> tuple[int, str]:
 
 
 def assert_no_crosstalk(port: int) -> None:
-    """Many at once ask, each with its own key; at least two processes answer."""
+    """Many at once ask, each with its own key, until both processes have answered."""
 
     def visit(number: int) -> str:
         key = f"n{number % 500}"
@@ -88,15 +96,19 @@ def assert_no_crosstalk(port: int) -> None:
         assert int(limit) == 1000 + number % 500
         return pid
 
+    pids: set[str] = set()
     with ThreadPoolExecutor(THREADS) as pool:
-        pids = set(pool.map(visit, range(THREADS * REQUESTS)))
-    assert len(pids) == 2
+        for _ in range(20):
+            pids.update(pool.map(visit, range(THREADS * REQUESTS)))
+            if len(pids) == 2:
+                return
+    pytest.fail(f"only {pids} answered")
 
 
 @pytest.mark.parametrize("how", GUNICORN)
 def test_c15_gunicorn(address: str, key: str, how: str) -> None:
-    before = {"SERVED_USES_BEFORE_FORK": "1"} if "preloaded" in how else {}
-    command = ["gunicorn", "--log-level", "error", "-b", "127.0.0.1:PORT", *GUNICORN[how], "served:wsgi"]
+    before = {"SERVED_USES_BEFORE_FORK": "1"} if "after a use" in how else {}
+    command = ["gunicorn", *QUIETLY, "-b", "127.0.0.1:PORT", *GUNICORN[how], "served:wsgi"]
     with serving(command, address, **before) as port:
         assert_no_crosstalk(port)
         answers = [get(port, "/limited", **{"X-User": key})[0] for _ in range(4)]
@@ -105,7 +117,7 @@ def test_c15_gunicorn(address: str, key: str, how: str) -> None:
 
 def test_c16_gevent_timeouts(address: str) -> None:
     """Calls that are broken off anywhere leave no reply behind for the next."""
-    command = ["gunicorn", "--log-level", "error", "-b", "127.0.0.1:PORT", "-w", "1", "-k", "gevent"]
+    command = ["gunicorn", *QUIETLY, "-b", "127.0.0.1:PORT", "-w", "1", "-k", "gevent"]
     with serving([*command, "served:wsgi"], address) as port, ThreadPoolExecutor(THREADS) as pool:
         answers = list(pool.map(lambda n: get(port, f"/impatient/n{n}"), range(40)))
     for number, (code, text) in enumerate(answers):
