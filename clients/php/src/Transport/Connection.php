@@ -10,6 +10,9 @@ use RlSidecar\Exception\Unavailable;
 use RlSidecar\Wire\Inbox;
 use RlSidecar\Wire\Packer;
 
+use function is_resource;
+use function strlen;
+
 /**
  * One connection to the agent, one call at a time.
  *
@@ -35,6 +38,7 @@ final class Connection
     private const IDLE = 8193;
     private const BUSY = 8194;
 
+    private const READ = 8192;
     private const MAX_MSGID = 0x7fffffff;
     private const POLL_MICROSECONDS = 100;
 
@@ -153,12 +157,13 @@ final class Connection
         $any = false;
         do {
             $inTime = $this->wait($deadline);
-            $bytes = (string) @fread($this->stream, min($inbox->room(), self::FRESH));
+            $room = min($inbox->room(), self::READ);
+            $bytes = (string) @fread($this->stream, $room);
             if ($bytes !== '') {
                 $any = true;
                 $reply = $inbox->add($bytes);
                 if ($reply !== null) {
-                    return $this->checked($reply);
+                    return strlen($bytes) < $room ? $reply : $this->checked($reply);
                 }
             } elseif (stream_get_meta_data($this->stream)['eof']) {
                 throw $any
@@ -170,6 +175,8 @@ final class Connection
     }
 
     /**
+     * Where a read brought as much as was asked for, PHP may have read more.
+     *
      * @param array{mixed, mixed} $reply
      *
      * @return array{mixed, mixed}
