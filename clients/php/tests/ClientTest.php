@@ -331,6 +331,15 @@ final class ClientTest extends TestCase
         self::assertNull($client->acquire('3/hour', 'c', 4)->getRetryAfter());
     }
 
+    public function testALocalLimitOfMoreNanosecondsThanAnIntHas(): void
+    {
+        $client = new Client("$this->folder/nobody", onUnavailable: 'local');
+        $limit = new Limit(1, 366 * 86_400, 1_000_000_000);
+        $first = $client->acquire($limit, 'k', 1_000_000_000);
+        self::assertSame([true, 0], [$first->isAllowed(), $first->getRemaining()]);
+        self::assertTrue($client->acquire($limit, 'other')->isDegraded());
+    }
+
     public function testALocalLimitComesBack(): void
     {
         $client = new Client("$this->folder/nobody", onUnavailable: 'local');
