@@ -59,10 +59,12 @@ final class Connection
         $this->used = $found !== self::FRESH;
         if ($found === self::BUSY) {
             $this->close();
-        } elseif (!$this->used) {
-            stream_set_blocking($stream, false);
-            $this->selectable = $this->select(0, true) !== 0;
+            return;
         }
+        stream_set_blocking($stream, false);
+        self::silence();
+        $this->selectable = $this->select(0, true) !== 0;
+        restore_error_handler();
     }
 
     /** Whether it has served a call before, maybe of another request. */
@@ -82,11 +84,11 @@ final class Connection
         if (!is_resource($this->stream) || $this->pid !== getmypid()) {
             return false;
         }
-        if (@fread($this->stream, 1) !== '') {
-            return false;
-        }
+        self::silence();
+        $byte = @fread($this->stream, 1);
+        restore_error_handler();
         $state = stream_get_meta_data($this->stream);
-        return !$state['eof'] && !$state['timed_out'] && $state['unread_bytes'] === 0;
+        return $byte === '' && !$state['eof'] && !$state['timed_out'] && $state['unread_bytes'] === 0;
     }
 
     /**
@@ -108,8 +110,7 @@ final class Connection
         $msgid = $this->msgid;
         $this->msgid = ($msgid + 1) & self::MAX_MSGID;
         stream_set_chunk_size($this->stream, self::BUSY);
-        // "@" does not keep a warning from an application's handler that throws.
-        set_error_handler(static fn (): bool => true);
+        self::silence();
         try {
             $this->send(Packer::pack([0, $msgid, $method, $params]), $deadline);
             return $this->receive(new Inbox($msgid), $deadline);
@@ -132,6 +133,12 @@ final class Connection
             fclose($this->stream);
         }
         $this->stream = null;
+    }
+
+    /** "@" alone does not keep a warning from an application's handler that throws. */
+    private static function silence(): void
+    {
+        set_error_handler(static fn (): bool => true);
     }
 
     private function send(string $bytes, int $deadline): void
