@@ -6,6 +6,12 @@ namespace RlSidecar;
 
 use RlSidecar\Exception\InvalidRequest;
 
+use function count;
+use function is_array;
+use function is_int;
+use function is_string;
+use function strlen;
+
 /**
  * What a caller may pass, checked before a byte is sent.
  *

@@ -12,7 +12,8 @@ namespace RlSidecar;
  * algorithms are kept as a token bucket; of a concurrency limit nothing is kept.
  *
  * A bucket is one number: the time at which it is full again. Not good for exactness: two
- * processes that fight for one bucket more than a few times are both let through.
+ * processes that fight for one bucket more than a few times are both let through, and a bucket that
+ * takes centuries to fill is kept for the first three.
  *
  * @internal
  */
@@ -20,6 +21,7 @@ final class LocalBucket
 {
     private const TRIES = 5;
     private const MAX_BUCKETS = 10_000;
+    private const LATEST = 9e18;
 
     /** @var array<string, int> when the bucket is full again, nanoseconds of hrtime */
     private static array $fullAt = [];
@@ -45,19 +47,20 @@ final class LocalBucket
     private static function decide(Limit $limit, int $cost, int $fullAt, int $now, bool $take): array
     {
         $perPermit = $limit->periodMs * 1e6 / $limit->count;
-        $new = (int) ($fullAt + $cost * $perPermit);
-        $late = (int) ($new - $now - $limit->capacity() * $perPermit);
+        $capacity = $limit->capacity();
+        $after = $fullAt - $now + $cost * $perPermit;
+        $late = $after - $capacity * $perPermit;
         $allowed = $late <= 0;
-        $level = $allowed && $take ? $new : $fullAt;
-        $remaining = max(0, (int) ($limit->capacity() - ($level - $now) / $perPermit));
+        $level = $allowed && $take ? $after : $fullAt - $now;
+        $remaining = max(0, (int) ($capacity - $level / $perPermit));
         $retry = $allowed ? 0 : self::milliseconds($late);
-        $reset = self::milliseconds($level - $now);
-        return [new Result($allowed, $limit->capacity(), $remaining, $reset, $retry, Source::Client, true), $new];
+        $result = new Result($allowed, $capacity, $remaining, self::milliseconds($level), $retry, Source::Client, true);
+        return [$result, (int) min(self::LATEST, $now + $after)];
     }
 
-    private static function milliseconds(int $nanoseconds): int
+    private static function milliseconds(float $nanoseconds): int
     {
-        return intdiv($nanoseconds + 999_999, 1_000_000);
+        return (int) ceil(min(self::LATEST, $nanoseconds) / 1e6);
     }
 
     private static function read(string $name): int

@@ -14,6 +14,8 @@ use RlSidecar\Exception\UnknownPolicy;
 use RlSidecar\Limit;
 use RlSidecar\OnUnavailable;
 use RlSidecar\Source;
+use RlSidecar\Transport\Connection;
+use RlSidecar\Transport\Dialer;
 
 /**
  * Calls of a scripted agent, and of none.
@@ -129,6 +131,27 @@ final class ClientTest extends TestCase
         unlink($agent->socket);
         $this->fakeAgent();
         self::assertOwn('k', $client->acquire('api', 'k'));
+    }
+
+    /** What PHP-FPM does between two requests, seen from the stream. */
+    public function testAPersistentStreamSaysInWhatStateItWasLeft(): void
+    {
+        $dialer = new Dialer($this->fakeAgent());
+        $open = static fn (): Connection => $dialer->open(hrtime(true) + 5_000_000_000, true);
+        $first = $open();
+        self::assertFalse($first->isUsed());
+        $first->call('ping', [], hrtime(true) + 5_000_000_000);
+        $first->settle();
+        self::assertTrue($open()->isUsed());
+        $open()->call('ping', [], hrtime(true) + 5_000_000_000);
+        $new = $open();
+        self::assertFalse($new->isUsed(), 'the last call was not settled');
+        $new->settle();
+        self::assertTrue($open()->isUsed());
+        $lost = (new \ReflectionProperty(Connection::class, 'stream'))->getValue($new);
+        fwrite($lost, \RlSidecar\Wire\Packer::pack([0, 5, 'ping', []]));
+        usleep(50_000);
+        self::assertFalse($open()->isUsed(), 'there was something to be read');
     }
 
     /** @dataProvider unavailable */
@@ -331,6 +354,15 @@ final class ClientTest extends TestCase
         self::assertNull($client->acquire('3/hour', 'c', 4)->getRetryAfter());
     }
 
+    public function testALocalLimitOfMoreNanosecondsThanAnIntHas(): void
+    {
+        $client = new Client("$this->folder/nobody", onUnavailable: 'local');
+        $limit = new Limit(1, 366 * 86_400, 1_000_000_000);
+        $first = $client->acquire($limit, 'k', 1_000_000_000);
+        self::assertSame([true, 0], [$first->isAllowed(), $first->getRemaining()]);
+        self::assertTrue($client->acquire($limit, 'other')->isDegraded());
+    }
+
     public function testALocalLimitComesBack(): void
     {
         $client = new Client("$this->folder/nobody", onUnavailable: 'local');
@@ -358,8 +390,8 @@ final class ClientTest extends TestCase
         $seen = [];
         for ($i = 0; $i < 1000; $i++) {
             [$ours] = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0);
-            $connection = new \RlSidecar\Transport\Connection($ours);
-            $seen[(new \ReflectionProperty($connection, 'msgid'))->getValue($connection)] = true;
+            $connection = new Connection($ours);
+            $seen[(new \ReflectionProperty(Connection::class, 'msgid'))->getValue($connection)] = true;
         }
         self::assertGreaterThan(990, count($seen));
         self::assertLessThanOrEqual(2 ** 31 - 1, max(array_keys($seen)));

@@ -135,6 +135,21 @@ final class ProcessTest extends TestCase
         self::assertStringContainsString('RlSidecar\Exception\Unavailable: cannot open a socket', $output);
     }
 
+    public function testC10PermissionDenied(): void
+    {
+        $socket = $this->fakeAgent();
+        chmod($socket, 0);
+        [$status, $output] = self::php(<<<'PHP'
+            array_map(class_exists(...), ['RlSidecar\Client', 'RlSidecar\Transport\Dialer', 'RlSidecar\Exception\AgentNotRunning']);
+            if (posix_geteuid() === 0) { posix_setuid(65534); }
+            $began = hrtime(true);
+            try { (new RlSidecar\Client($argv[1], 5, 'raise'))->ping(); } catch (RlSidecar\Exception\AgentNotRunning $e) { echo $e->getMessage(); }
+            if (hrtime(true) - $began > 2_000_000_000) { echo ' late'; }
+            PHP, $socket);
+        $expected = "permission denied on $socket: this user must be in the group of the agent's socket";
+        self::assertSame([0, $expected], [$status, $output]);
+    }
+
     public function testAFiberThatCallsWhileAnotherOneIsInACall(): void
     {
         self::assertSame([0, 'done'], self::php(self::CALLER . <<<'PHP'

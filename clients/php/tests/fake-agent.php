@@ -125,7 +125,7 @@ final class ScriptedAgent
 
     private function reply(int $peer, int $msgid, mixed $error, mixed $result): void
     {
-        fwrite($this->peers[$peer], Packer::pack([1, $msgid, $error, $result]));
+        @fwrite($this->peers[$peer], Packer::pack([1, $msgid, $error, $result]));
     }
 
     private function sendWhatIsDue(): void

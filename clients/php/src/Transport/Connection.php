@@ -10,6 +10,9 @@ use RlSidecar\Exception\Unavailable;
 use RlSidecar\Wire\Inbox;
 use RlSidecar\Wire\Packer;
 
+use function is_resource;
+use function strlen;
+
 /**
  * One connection to the agent, one call at a time.
  *
@@ -35,6 +38,7 @@ final class Connection
     private const IDLE = 8193;
     private const BUSY = 8194;
 
+    private const READ = 8192;
     private const MAX_MSGID = 0x7fffffff;
     private const POLL_MICROSECONDS = 100;
 
@@ -55,10 +59,12 @@ final class Connection
         $this->used = $found !== self::FRESH;
         if ($found === self::BUSY) {
             $this->close();
-        } elseif (!$this->used) {
-            stream_set_blocking($stream, false);
-            $this->selectable = $this->select(0, true) !== 0;
+            return;
         }
+        stream_set_blocking($stream, false);
+        self::silence();
+        $this->selectable = $this->select(0, true) !== 0;
+        restore_error_handler();
     }
 
     /** Whether it has served a call before, maybe of another request. */
@@ -78,11 +84,11 @@ final class Connection
         if (!is_resource($this->stream) || $this->pid !== getmypid()) {
             return false;
         }
-        if (@fread($this->stream, 1) !== '') {
-            return false;
-        }
+        self::silence();
+        $byte = @fread($this->stream, 1);
+        restore_error_handler();
         $state = stream_get_meta_data($this->stream);
-        return !$state['eof'] && !$state['timed_out'] && $state['unread_bytes'] === 0;
+        return $byte === '' && !$state['eof'] && !$state['timed_out'] && $state['unread_bytes'] === 0;
     }
 
     /**
@@ -104,8 +110,7 @@ final class Connection
         $msgid = $this->msgid;
         $this->msgid = ($msgid + 1) & self::MAX_MSGID;
         stream_set_chunk_size($this->stream, self::BUSY);
-        // "@" does not keep a warning from an application's handler that throws.
-        set_error_handler(static fn (): bool => true);
+        self::silence();
         try {
             $this->send(Packer::pack([0, $msgid, $method, $params]), $deadline);
             return $this->receive(new Inbox($msgid), $deadline);
@@ -128,6 +133,12 @@ final class Connection
             fclose($this->stream);
         }
         $this->stream = null;
+    }
+
+    /** "@" alone does not keep a warning from an application's handler that throws. */
+    private static function silence(): void
+    {
+        set_error_handler(static fn (): bool => true);
     }
 
     private function send(string $bytes, int $deadline): void
@@ -153,12 +164,13 @@ final class Connection
         $any = false;
         do {
             $inTime = $this->wait($deadline);
-            $bytes = (string) @fread($this->stream, min($inbox->room(), self::FRESH));
+            $room = min($inbox->room(), self::READ);
+            $bytes = (string) @fread($this->stream, $room);
             if ($bytes !== '') {
                 $any = true;
                 $reply = $inbox->add($bytes);
                 if ($reply !== null) {
-                    return $this->checked($reply);
+                    return strlen($bytes) < $room ? $reply : $this->checked($reply);
                 }
             } elseif (stream_get_meta_data($this->stream)['eof']) {
                 throw $any
@@ -170,6 +182,8 @@ final class Connection
     }
 
     /**
+     * Where a read brought as much as was asked for, PHP may have read more.
+     *
      * @param array{mixed, mixed} $reply
      *
      * @return array{mixed, mixed}

@@ -8,6 +8,8 @@ use RlSidecar\Exception\AgentNotRunning;
 use RlSidecar\Exception\RlSidecarException;
 use RlSidecar\Wire\Replies;
 
+use function count;
+
 /**
  * The connections of this process to one socket, and the calls over them.
  *

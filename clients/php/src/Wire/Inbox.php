@@ -6,6 +6,11 @@ namespace RlSidecar\Wire;
 
 use RlSidecar\Exception\ProtocolError;
 
+use function count;
+use function is_array;
+use function is_string;
+use function strlen;
+
 /**
  * What came in for one call, until its reply is there whole.
  *

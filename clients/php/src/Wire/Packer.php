@@ -4,6 +4,14 @@ declare(strict_types=1);
 
 namespace RlSidecar\Wire;
 
+use function chr;
+use function count;
+use function is_array;
+use function is_bool;
+use function is_int;
+use function is_string;
+use function strlen;
+
 /**
  * Writes MessagePack, in the shortest form, as far as a client says anything: nil, bool,
  * int, text, list, and map with text keys.

@@ -15,6 +15,12 @@ use RlSidecar\Result;
 use RlSidecar\Source;
 use RlSidecar\ThrottleReply;
 
+use function count;
+use function is_array;
+use function is_bool;
+use function is_int;
+use function is_string;
+
 /**
  * Makes of an unpacked value what the caller gets, or throws ProtocolError. Items beyond
  * those known here are skipped.
@@ -32,8 +38,12 @@ final class Replies
             throw self::wrong('decision', $result);
         }
         [$allowed, $limit, $remaining, $reset, $retry, $source, $flags] = $result;
-        $whole = self::isWhole($limit) && self::isWhole($remaining) && self::isWhole($source) && self::isWhole($flags);
-        if (!$whole || !self::isWhole($reset) || !self::isWhole($retry) && $retry !== -1) {
+        $whole = is_int($limit) && is_int($remaining) && is_int($reset) && is_int($retry) && is_int($source)
+            && is_int($flags);
+        if (
+            !$whole || $retry < -1 || min($limit, $remaining, $reset, $source, $flags) < 0
+            || max($limit, $remaining, $reset, $retry, $source, $flags) > self::MAX_NUMBER
+        ) {
             throw self::wrong('decision', $result);
         }
         $source = Source::tryFrom($source) ?? Source::Unknown;
@@ -110,11 +120,6 @@ final class Replies
     private static function isList(mixed $value, int $least): bool
     {
         return is_array($value) && count($value) >= $least && array_is_list($value);
-    }
-
-    private static function isWhole(mixed $value): bool
-    {
-        return is_int($value) && $value >= 0 && $value <= self::MAX_NUMBER;
     }
 
     private static function permit(mixed $item): ?int

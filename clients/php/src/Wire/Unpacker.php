@@ -6,6 +6,11 @@ namespace RlSidecar\Wire;
 
 use RlSidecar\Exception\ProtocolError;
 
+use function is_int;
+use function is_string;
+use function ord;
+use function strlen;
+
 /**
  * Reads MessagePack within the bounds of the protocol.
  *
