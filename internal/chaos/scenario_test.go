@@ -13,11 +13,13 @@ type scenario struct {
 	name      string // for --only
 	what      string // for the table
 	on        topology
-	quick     bool // part of ordinary test runs
-	clock     bool // Redis has a clock of its own
-	losses    int  // times that Redis forgets writes, or is given time: each may cost a capacity
-	agentsDie bool // calls fail then
-	apart     int  // permits that a host adds by its share, until it is back, while the others have the whole limit
+	quick     bool          // part of ordinary test runs
+	clock     bool          // Redis has a clock of its own
+	losses    int           // times that Redis forgets writes, or is given time: each may cost a capacity
+	agentsDie bool          // calls fail then
+	apart     int           // permits that a host adds by its share, until it is back, while the others have the whole limit
+	recovery  time.Duration // that it may take; 0: 2 s
+	options   []redistest.Option
 	fault     func(*stage)
 }
 
@@ -37,6 +39,11 @@ var scenarios = []scenario{
 	{name: "restart", what: "Redis restarted, empty", losses: 1, fault: func(g *stage) { g.nodes[0].Restart(g.t) }},
 
 	{name: "failover-sentinel", what: "planned failover", on: sentinel, losses: 1, fault: func(g *stage) { g.sentinel.Failover(g.t) }},
+	{
+		name: "failover-careful", what: "planned failover, min-replicas-to-write 2 (all)", on: sentinel, recovery: 5 * time.Second,
+		options: []redistest.Option{redistest.WithConf("min-replicas-to-write", "2")},
+		fault:   func(g *stage) { g.sentinel.Failover(g.t) },
+	},
 	{name: "failover-cluster", what: "planned failover", on: cluster, fault: func(g *stage) {
 		g.cluster.Failover(g.t, g.cluster.ReplicaOf(g.t, g.master()))
 	}},
