@@ -378,7 +378,7 @@ func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.
 		b.end = max(b.end, now+1)
 	}
 	b.remember(sent, g)
-	b.share.granted(now, float64(g.Permits-returned), g.Granted)
+	b.share.granted(now, float64(g.Permits-returned), g.Granted, g.Hosts)
 	b.shard.counts.Granted += uint64(g.Permits)
 	b.shard.counts.Returned += uint64(returned)
 

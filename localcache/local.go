@@ -104,29 +104,43 @@ func (l *local) full(r *bucket.Rule, now time.Duration) bool {
 	return l.share == 1 && l.gauge.Full(r, 1, now.Microseconds(), 0) == 0
 }
 
-// share follows which part of the bucket's grants went to this host lately.
+// share follows which part of the bucket's grants went to this host lately, and
+// how many hosts asked for it.
 type share struct {
-	own, total float32
-	last       float64
-	at         time.Duration
+	own, total, hosts float32
+	last              float64
+	at                time.Duration
 }
 
-// granted counts own of the total that the authority has ever granted.
-func (s *share) granted(now time.Duration, own, total float64) {
+// granted counts own of the total that the authority has ever granted. hosts is how many
+// it sees: rather too few, as those that ask seldom count little, so that a fall is
+// believed slowly.
+func (s *share) granted(now time.Duration, own, total, hosts float64) {
 	w := float32(math.Exp(-(now - s.at).Seconds() / shareWindow))
 	if s.at == 0 || total < s.last {
-		s.own, s.total = 0, 0
+		s.own, s.total, s.hosts = 0, 0, 0
 	} else {
 		s.own = s.own*w + float32(own)
 		s.total = s.total*w + float32(total-s.last)
 	}
+	s.hosts = max(float32(hosts), s.hosts*w+float32(hosts)*(1-w))
 	s.last, s.at = total, now
 }
 
+// Hosts returns how many hosts ask for the bucket, 1 at least, as a mean; those of all
+// buckets as long as nothing is known of this one.
+func (b *Bucket) Hosts(all float64) float64 {
+	if b.share.total > 0 {
+		all = float64(b.share.hosts)
+	}
+	return max(1, all)
+}
+
 // Share returns the part of the limit that is this host's when each host is on
-// its own: mostly its part of recent grants, and some of an even part of hosts.
-func (b *Bucket) Share(hosts float64) float64 {
-	even := 1 / max(1, math.Round(hosts))
+// its own: mostly its part of recent grants, and some of an even part of hosts. all
+// is as in Hosts.
+func (b *Bucket) Share(all float64) float64 {
+	even := 1 / b.Hosts(all)
 	if b.share.total <= 0 {
 		return even
 	}

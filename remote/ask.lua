@@ -6,7 +6,7 @@
 local LIFE, WIDTH, SLACK = 2000000, 500000, 1e-6
 local reset, debit, refund, epoch, slot, recorded, keep, give, queued, need, unit,
   lease, rate, seen, lead, arrived, since, n, p = unpack('<dddddddddddddddddd', arg)
-local count, period, burst = {}, {}, {}
+local count, period, burst = {0}, {0}, {0} -- with room for one: most rules have one limit
 local fill = 1e300
 for i = 1, n do
   count[i], period[i], burst[i], p = unpack('<ddd', arg, p)

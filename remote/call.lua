@@ -14,7 +14,7 @@ local function answer(key, arg)
   --> answer
 end
 
-local replies, failed, failure = {}, 0, nil
+local replies, failed, failure = {0}, 0, nil
 for i = 1, #KEYS do
   local ran, reply = pcall(answer, KEYS[i], ARGV[i])
   if not ran then -- what is raised is a table, or before Redis 7 a string

@@ -6,7 +6,7 @@ life = LIFE / 4 / 1e6
 local agent, seq, in_use, holding, waited = unpack('<ddddd', arg, p)
 bare, flows, fill = keep == in_use and give == 0, false, 0.5
 local raw = call('GET', key)
-local all, own, others, found = {}, nil, 0, 0
+local all, own, others, found = {0}, nil, 0, 0
 
 if raw then
   local kind, size, q
@@ -62,9 +62,11 @@ if own[2] < seq then
   own[6], own[7] = need, from
   if permits >= need then own[6] = 0 end
   local flags = (void and 1 or 0) + (scarce and 2 or 0) + (others >= 1 and 4 or 0)
-  reply = pack('<ddddddddddd', permits, 0, born, 0, flags, horizon, interval, hosts, granted, life, 0)
+  reply = pack('<ddddddddddddddd', permits, 0, born, 0, flags, horizon, interval, hosts, granted, life, 0,
+    count[1] - others - own[3], max(1, need), 0, 0)
 else
-  reply = pack('<ddddddddddd', 0, 0, born, 0, 3 + (others >= 1 and 4 or 0), 0, 0, hosts, granted, life, 0)
+  reply = pack('<ddddddddddddddd', 0, 0, born, 0, 3 + (others >= 1 and 4 or 0), 0, 0, hosts, granted, life, 0,
+    count[1] - others - own[3], max(1, need), 0, 0)
 end
 
 local state, longest = {pack('<BI4ddddd', KIND, found, now, born, demand, hosts, granted)}, LIFE + period[1]
@@ -75,4 +77,4 @@ for i = 1, found do
 end
 if ahead > 0 then state[found + 2] = pack('<d', ahead) end
 call('SET', key, table.concat(state), 'PX', ceil(longest / 1000 + 5000))
-return reply .. pack('<dddd', count[1] - others - own[3], max(1, need), 0, 0)
+return reply

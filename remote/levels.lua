@@ -4,7 +4,7 @@
 local KIND, EVENLY, AT_ONCE, WINDOWED = 1, 0, 1, 2
 local how
 how, borrow, paced, patience = unpack('<dddd', arg, p)
-local level_of, tick, was = {}, {}, {}
+local level_of, tick, was = {0}, {0}, {0}
 for i = 1, n do
   pace = max(pace, period[i] / (count[i] * 1e6))
   if how >= WINDOWED then count[i] = burst[i] end

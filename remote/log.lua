@@ -5,7 +5,7 @@
 --- setup
 local KIND, HEAD, SIZE = 3, 256, 12
 local age = unpack('<d', arg, p)
-local from, cut, used, total, latest = {}, {}, {}, 0, 0 -- from: 1 is the oldest mark; cut: of it, taken back
+local from, cut, used, total, latest = {0}, {0}, {0}, 0, 0 -- from: 1 is the oldest mark; cut: of it, taken back
 local stamp, permits_of, stored, dirty, chunk = {}, {}, 0, {}, 8
 
 local function offset(j) return HEAD + SIZE * (j - 1) end

@@ -455,7 +455,7 @@ func (r *rig) quietLevel() (level, outstanding float64) {
 	if len(raw) < 51+24 {
 		return quietSize, 0
 	}
-	return double(raw[len(raw)-24:]), double(raw[3+2*8:])
+	return double(raw[51:]), double(raw[3+2*8:])
 }
 
 // paid reports whether Redis comes to have taken off the quiet key exactly what was

@@ -3,7 +3,7 @@
 --- setup
 local KIND = 2
 local age, parts = unpack('<dd', arg, p)
-local part, marks, sum = {}, {}, {}
+local part, marks, sum = {0}, {0}, {0}
 for i = 1, n do part[i] = floor((period[i] + parts - 1) / parts) end
 
 local function forget(i)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -145,7 +146,7 @@ func allowAll(p *peer) {
 // newClient returns a client that raises, unless opts say otherwise.
 func newClient(t *testing.T, path string, opts ...Option) *Client {
 	t.Helper()
-	c, err := New(path, append([]Option{WithOnUnavailable(Raise)}, opts...)...)
+	c, err := New(path, append([]Option{WithOnUnavailable(Raise), WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,7 @@ type Client struct {
 
 	complaints complaints
 	backoff    backoff
+	buckets    buckets       // of mode Local
 	dialing    chan struct{} // held while connecting; a channel, because those who wait for it have a budget
 
 	mu     sync.Mutex     // mu guards the fields that follow
@@ -99,7 +100,7 @@ func New(address string, opts ...Option) (*Client, error) {
 }
 
 // Close closes all connections, so that the agent takes back what is held. Calls
-// under way, and later ones, fail with ErrClosed.
+// under way, and later ones, get no decision for ErrClosed.
 func (c *Client) Close() error {
 	for _, cn := range c.shut() {
 		cn.fail(ErrClosed)
@@ -205,18 +206,18 @@ func (c *Client) decide(ctx context.Context, m protocol.Method, l Limit, key str
 	var d protocol.Decision
 	s := c.settings(opts)
 	if err := c.call(ctx, m, l, key, &s, decisionInto(&d)); err != nil {
-		return c.undecided(err, l, s.cost)
+		return c.undecided(err, l, key, s.cost, m != protocol.Peek)
 	}
 	return decision(&d), nil
 }
 
 // undecided is the outcome of a call that ended in err.
-func (c *Client) undecided(err error, l Limit, cost int64) (Decision, error) {
+func (c *Client) undecided(err error, l Limit, key string, cost int64, take bool) (Decision, error) {
 	allowed, err := c.otherwise(err)
 	if err != nil {
 		return Decision{}, err
 	}
-	return substitute(allowed, l, cost), nil
+	return c.instead(allowed, l, key, cost, take), nil
 }
 
 func decisionInto(d *protocol.Decision) decoder {
@@ -289,7 +290,7 @@ func (c *Client) AcquireAll(ctx context.Context, asks []Ask, opts ...CallOption)
 	if allowed, err = c.otherwise(err); err != nil {
 		return false, nil, err
 	}
-	allowed, ds = substitutes(allowed, asks)
+	allowed, ds = c.insteadOfAll(allowed, asks)
 	return allowed, ds, nil
 }
 

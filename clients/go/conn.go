@@ -12,6 +12,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"rlsidecar/protocol"
@@ -44,6 +45,10 @@ type conn struct {
 // longestMessage is how long a message may be under way before a call that gives up
 // takes the connection to be stuck.
 const longestMessage = 10 * time.Millisecond
+
+// lastReads is for how many milliseconds a call whose time is over waits for the
+// reader to take what lies in the socket.
+const lastReads = 4
 
 var errHalfReply = errors.New("the rest of a reply does not come")
 
@@ -93,6 +98,16 @@ func (c *conn) exchange(ctx context.Context, encode encoder) ([]byte, error) {
 		return r.result, r.err
 	case <-ctx.Done():
 	}
+	for range lastReads {
+		if !unread(c.nc) {
+			break
+		}
+		select {
+		case r := <-answer:
+			return r.result, r.err
+		case <-time.After(time.Millisecond):
+		}
+	}
 	c.abandon(id)
 	select {
 	case r := <-answer: // it came in the same moment
@@ -100,6 +115,24 @@ func (c *conn) exchange(ctx context.Context, encode encoder) ([]byte, error) {
 	default:
 		return nil, ctx.Err()
 	}
+}
+
+// unread tells whether bytes came that the reader has not had the time for, on a
+// machine that is busy or had this process stopped.
+func unread(nc net.Conn) (some bool) {
+	socket, ok := nc.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	raw.Control(func(fd uintptr) {
+		n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		some = n > 0 && err == nil
+	})
+	return some
 }
 
 // expect gives out an id and the channel that its reply will come by.

@@ -480,7 +480,11 @@ func TestAgentThatDoesNotRead(t *testing.T) {
 	a := startAgent(t, func(p *peer) {
 		if p.n > 1 {
 			for r, ok := p.next(); ok; r, ok = p.next() {
-				p.allow(r.ID, 5)
+				if r.Method == protocol.AcquireAll {
+					p.send(protocol.AppendAll(nil, r.ID, true, make([]protocol.Decision, protocol.MaxItems)))
+				} else {
+					p.allow(r.ID, 5)
+				}
 			}
 			return
 		}
@@ -529,7 +533,7 @@ func TestTooManyRepliesOwed(t *testing.T) {
 	client := newClient(t, a.path, WithTimeout(long))
 	var callers sync.WaitGroup
 	for n := range protocol.MaxInFlight {
-		callers.Go(func() { wantUnavailable(t, acquire(t, client, n, Timeout(100*time.Millisecond)), nil) })
+		callers.Go(func() { wantUnavailable(t, acquire(t, client, n, Timeout(2*time.Second)), nil) })
 	}
 	callers.Wait()
 	if err := acquire(t, client, 1); err != nil || a.accepted.Load() != 2 {

@@ -53,7 +53,7 @@ func (c *Client) Hold(ctx context.Context, l Limit, key string, opts ...CallOpti
 		cn = nil
 	}
 	if err != nil {
-		d, err := c.undecided(err, l, s.cost)
+		d, err := c.undecided(err, l, key, s.cost, true)
 		return nil, d, err
 	}
 	if !d.Allowed {

@@ -18,9 +18,14 @@ const (
 	Allow OnUnavailable = "allow" // allowed, with Degraded set; the default
 	Deny  OnUnavailable = "deny"  // denied, with Degraded set, to be tried again after a second
 	Raise OnUnavailable = "raise" // the error is returned
+
+	// Local keeps the limits that callers bring along in this process, as token
+	// buckets, with Degraded set. A policy, whose numbers only the agent knows, is
+	// allowed as by Allow.
+	Local OnUnavailable = "local"
 )
 
-var modes = []OnUnavailable{Allow, Deny, Raise}
+var modes = []OnUnavailable{Allow, Deny, Local, Raise}
 
 // logInterval is how far apart a client's lines about calls without a decision are.
 const logInterval = 10 * time.Second
@@ -43,11 +48,34 @@ func (c *Client) otherwise(err error) (allowed bool, raised error) {
 	if c.mode == Raise {
 		return false, err
 	}
-	return c.mode == Allow, nil
+	return c.mode != Deny, nil
 }
 
-// substitute is the decision of a call that the agent gave none for. A cost above
-// a capacity that is known here is never allowed.
+// instead is the decision of a call that the agent gave none for, once otherwise has
+// let it be made.
+func (c *Client) instead(allowed bool, l Limit, key string, cost int64, take bool) Decision {
+	if c.mode == Local && !c.disabled && l.inline {
+		return c.buckets.ask(l, key, cost, time.Now(), take)
+	}
+	return substitute(allowed, l, cost)
+}
+
+// insteadOfAll takes from all asks or from none.
+func (c *Client) insteadOfAll(allowed bool, asks []Ask) (bool, []Decision) {
+	ds := make([]Decision, len(asks))
+	for _, take := range []bool{false, true} {
+		for i, a := range asks {
+			ds[i] = c.instead(allowed, a.Limit, a.Key, a.cost(), take)
+		}
+		if slices.ContainsFunc(ds, func(d Decision) bool { return !d.Allowed }) {
+			return false, ds
+		}
+	}
+	return true, ds
+}
+
+// substitute is a decision without counting. A cost above a capacity that is known
+// here is never allowed.
 func substitute(allowed bool, l Limit, cost int64) Decision {
 	d := Decision{Allowed: allowed, Limit: l.capacity(), Source: FromClient, Degraded: true}
 	switch {
@@ -57,15 +85,6 @@ func substitute(allowed bool, l Limit, cost int64) Decision {
 		d.RetryAfter = tryAgain
 	}
 	return d
-}
-
-func substitutes(allowed bool, asks []Ask) (bool, []Decision) {
-	ds := make([]Decision, len(asks))
-	for i, a := range asks {
-		ds[i] = substitute(allowed, a.Limit, a.cost())
-	}
-	denied := func(d Decision) bool { return !d.Allowed }
-	return !slices.ContainsFunc(ds, denied), ds
 }
 
 // complaints are the failures of a client on their way to the log, a line per

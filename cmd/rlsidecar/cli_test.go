@@ -165,7 +165,7 @@ func process(t *testing.T, socket string, args ...string) *exec.Cmd {
 }
 
 // lines logs what a process writes.
-type lines struct{ t *testing.T }
+type lines struct{ t testing.TB }
 
 func (l *lines) Write(p []byte) (int, error) {
 	l.t.Logf("agent: %s", bytes.TrimSpace(p))

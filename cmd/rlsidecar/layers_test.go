@@ -27,13 +27,14 @@ var layers = map[string][]string{
 
 	"rlsidecar/clients/go/httplimit":    {"rlsidecar/clients/go"},
 	"rlsidecar/clients/go/conformance":  {"rlsidecar/clients/go", "rlsidecar/protocol"},
+	"rlsidecar/clients/go/bench":        {"rlsidecar/clients/go", "rlsidecar/protocol"},
 	"rlsidecar/clients/go/examples/web": {"rlsidecar/clients/go", "rlsidecar/clients/go/httplimit"},
 	"rlsidecar/internal/conformance":    {},
 }
 
 // homes lists the only packages that may import a library.
 var homes = map[string][]string{
-	"github.com/redis/go-redis/v9":                   {"rlsidecar/remote", "rlsidecar/cmd/rlsidecar"},
+	"github.com/redis/go-redis/v9":                   {"rlsidecar/remote", "rlsidecar/cmd/rlsidecar", "rlsidecar/clients/go/bench"},
 	"github.com/hashicorp/golang-lru/v2/simplelru":   {"rlsidecar/localcache"},
 	"github.com/vmihailenco/msgpack/v5":              {"rlsidecar/protocol"},
 	"github.com/goccy/go-yaml":                       {"rlsidecar/internal/policy"},

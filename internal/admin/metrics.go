@@ -34,7 +34,7 @@ func NewMetrics() *Metrics {
 		}),
 		pipelineScripts: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    prefix + "redis_pipeline_scripts",
-			Help:    "Lease scripts in one pipeline.",
+			Help:    "Buckets asked about in one pipeline.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 8),
 		}),
 	}

@@ -33,6 +33,7 @@ type fakeAgent struct {
 	repeats int // how many requests may come that came before, by their key
 	open    sync.WaitGroup
 	full    []net.Conn // what fills the backlog
+	client  *os.Process
 
 	mu          sync.Mutex // mu guards the fields that follow
 	listener    net.Listener
@@ -375,6 +376,8 @@ func (p *peer) play(actions answer, r *request) {
 		case act.Send == "eof":
 			p.Close()
 			return
+		case act.FreezeMS > 0:
+			p.freeze(&act, r)
 		case act.Send != "":
 			p.send(&act, r)
 		case act.WaitUpToMS > 0:
@@ -385,6 +388,15 @@ func (p *peer) play(actions answer, r *request) {
 			time.Sleep(time.Duration(act.WaitMS) * time.Millisecond)
 		}
 	}
+}
+
+// freeze sends while the client's process is stopped, as a machine does that has no
+// time for it.
+func (p *peer) freeze(act *action, r *request) {
+	p.agent.client.Signal(syscall.SIGSTOP)
+	p.send(act, r)
+	time.Sleep(time.Duration(act.FreezeMS) * time.Millisecond)
+	p.agent.client.Signal(syscall.SIGCONT)
 }
 
 func (p *peer) send(act *action, r *request) {

@@ -70,7 +70,8 @@ type step struct {
 // action is part of an answer: bytes, an end or a pause.
 type action struct {
 	Send       string
-	EveryMS    *int `json:"every_ms"` // one byte at a time, with this pause after each
+	EveryMS    *int `json:"every_ms"`  // one byte at a time, with this pause after each
+	FreezeMS   int  `json:"freeze_ms"` // sent while the client's process is stopped for so long
 	WaitMS     int  `json:"wait_ms"`
 	WaitUpToMS int  `json:"wait_up_to_ms"`
 	OneIn      int  `json:"one_in"` // only one answer in so many waits

@@ -19,6 +19,10 @@ const slack = 250 * time.Millisecond
 
 const defaultTimeoutMS = 50
 
+// patientRuns is how often a case is run again in which nothing was wrong but that a
+// call was late: a client that is late by itself is so every time.
+const patientRuns = 3
+
 // calls are what a failure is tried with.
 var calls = []string{"acquire", "peek", "acquire_all", "refund", "reset"}
 
@@ -35,6 +39,7 @@ func TestConformance(t *testing.T) {
 }
 
 func testLanguage(t *testing.T, file *caseFile, language string, command []string) {
+	t.Parallel() // most of the time is spent waiting
 	s := &suite{file: file, driver: startDriver(t, language, command)}
 	defer func() { s.driver.end(t) }()
 	run := func(name string, not map[string]string, test func(d *dialogue)) {
@@ -42,8 +47,14 @@ func testLanguage(t *testing.T, file *caseFile, language string, command []strin
 			if why, left := not[language]; left {
 				t.Skip(why)
 			}
-			d := &dialogue{suite: s, t: t, timeouts: map[string]int{}, saved: map[string]float64{}}
-			test(d)
+			d := s.attempt(t, test)
+			for again := 0; again < patientRuns && len(d.overdue) > 0 && !t.Failed(); again++ {
+				t.Logf("once more, for the machine may have been busy: %v", d.overdue)
+				d = s.attempt(t, test)
+			}
+			for _, what := range d.overdue {
+				t.Error(what)
+			}
 			if d.lost {
 				s.driver = startDriver(t, language, command)
 			}
@@ -63,6 +74,12 @@ func testLanguage(t *testing.T, file *caseFile, language string, command []strin
 	}
 }
 
+func (s *suite) attempt(t *testing.T, test func(d *dialogue)) *dialogue {
+	d := &dialogue{suite: s, t: t, timeouts: map[string]int{}, saved: map[string]float64{}}
+	test(d)
+	return d
+}
+
 // suite is what the cases of one language share.
 type suite struct {
 	file   *caseFile
@@ -79,7 +96,8 @@ type dialogue struct {
 	path     string
 	timeouts map[string]int // of each client that was opened, in milliseconds
 	saved    map[string]float64
-	lost     bool // the driver has to be started anew
+	lost     bool     // the driver has to be started anew
+	overdue  []string // calls that ended too late
 }
 
 func (d *dialogue) runCase(c *testCase) {
@@ -143,6 +161,7 @@ func (f *failure) outcome(call, mode string) map[string]any {
 
 func (d *dialogue) fake(socket string, s script, repeats int) {
 	d.agent = newFakeAgent(d.t, s, repeats)
+	d.agent.client = d.driver.cmd.Process
 	d.path = d.agent.path
 	if err := d.agent.put(socket); err != nil {
 		d.t.Fatal(err)
@@ -341,8 +360,12 @@ func (d *dialogue) measure(s *step, q, got map[string]any) {
 	if s.AtMostMS > 0 {
 		most = time.Duration(s.AtMostMS) * time.Millisecond
 	}
-	if took > most || took < time.Duration(s.AtLeastMS)*time.Millisecond {
-		d.t.Errorf("%v took %v of a budget of %v, allowed are %d ms to %v", q, took, budget, s.AtLeastMS, most)
+	verdict := fmt.Sprintf("%v took %v of a budget of %v, allowed are %d ms to %v", q, took, budget, s.AtLeastMS, most)
+	switch {
+	case took > most:
+		d.overdue = append(d.overdue, verdict)
+	case took < time.Duration(s.AtLeastMS)*time.Millisecond:
+		d.t.Error(verdict)
 	}
 }
 

@@ -4,7 +4,6 @@ package limiter
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"rlsidecar/internal/policy"
@@ -121,7 +120,7 @@ func (l *Limiter) describe(now time.Duration, b *localcache.Bucket, p *policy.Po
 		return append(out, [2]string{"level", fmt.Sprintf("%d of %d permits, full in %v", at.Remaining, at.Limit, at.ResetAfter.Round(time.Millisecond))})
 	}
 	return append(out, [2]string{"share without redis", fmt.Sprintf("%.0f %% of the limit (%.0f live hosts)",
-		100*l.share(b, p), max(1, math.Round(math.Float64frombits(l.hosts.Load()))))})
+		100*l.share(b, p), b.Hosts(l.liveHosts()))})
 }
 
 func (n NodeHealth) String() string {

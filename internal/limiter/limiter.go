@@ -55,7 +55,7 @@ type Limiter struct {
 	cache    *localcache.Cache
 	alarms   alarms
 	permits  permits
-	hosts    atomic.Uint64 // float64 bits: live hosts, as the authority last told
+	hosts    atomic.Uint64 // float64 bits: liveHosts
 	delay    atomic.Int64  // ns: the largest delay to the authority seen lately, one way
 	asking   atomic.Int64  // questions on their way
 	draining atomic.Bool
@@ -302,19 +302,19 @@ func (l *Limiter) never(now time.Duration, p *policy.Policy, rule *bucket.Rule, 
 
 // share returns the part of the limit that is this host's while on its own.
 func (l *Limiter) share(b *localcache.Bucket, p *policy.Policy) float64 {
-	switch {
-	case l.redis == nil:
+	if l.redis == nil {
 		return 1
-	case p.Down.Share > 0:
-		return p.Down.Share
 	}
-	return b.Share(math.Float64frombits(l.hosts.Load()))
+	return p.Down.Part(b.Share(l.liveHosts()))
 }
+
+// liveHosts returns how many hosts there are, as far as grants of any bucket told.
+func (l *Limiter) liveHosts() float64 { return math.Float64frombits(l.hosts.Load()) }
 
 // heard follows the number of live hosts and the delay to the authority: up at
 // once, down slowly.
 func (l *Limiter) heard(hosts float64, trip time.Duration) {
-	had := math.Float64frombits(l.hosts.Load())
+	had := l.liveHosts()
 	if hosts < had {
 		hosts = had + (hosts-had)/100
 	}

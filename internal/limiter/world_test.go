@@ -7,13 +7,13 @@ package limiter
 import (
 	"container/heap"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"rlsidecar/internal/arrivals"
 	"rlsidecar/internal/bucket"
 	"rlsidecar/internal/meter"
 )
@@ -72,30 +72,6 @@ func TestSmallAndOddLimitsAreKept(t *testing.T) {
 	}
 }
 
-// Without the authority each host has its share of the recent grants, so that a
-// skewed demand gets about what a central limiter would have given it.
-func TestSharesOfAnOutage(t *testing.T) {
-	t.Parallel()
-	for _, agents := range []int{2, 10} {
-		w := newWorld(t, "limit: 1000/second", agents, 5)
-		w.run("zipf", 1.5, 30*time.Second)
-		w.away = true
-		granted, central := w.granted, w.central
-		w.run("zipf", 1.5, 20*time.Second)
-		share := float64(w.granted-granted) / float64(w.central-central)
-		t.Logf("%d agents: %.1f %% of what a central limiter would have admitted in the outage", agents, 100*share)
-		if share < 0.9 || share > 1.1 {
-			t.Errorf("%d agents: %.3f of the limit in the outage: want 0.9 to 1.1", agents, share)
-		}
-		w.away = false
-		before := w.granted
-		w.run("zipf", 1.5, 20*time.Second)
-		if after := float64(w.granted-before) / (20 * w.rate()); after > 1.06 || after < 0.9 {
-			t.Errorf("%d agents: %.3f of the limit in the 20 s after the outage: want 0.9 to 1.06", agents, after)
-		}
-	}
-}
-
 // world is agents, an authority and time.
 type world struct {
 	away    bool // the authority cannot be reached
@@ -117,6 +93,7 @@ type world struct {
 	granted int64
 	decided func(a *agent, cost int64, d Decision) // told of every answer, if set
 	taken   func(permits int64)                    // and of direct permits
+	asked   func(a *agent, ask *bucket.Ask)        // and of every question
 }
 
 type agent struct {
@@ -182,6 +159,9 @@ func (w *world) delay() time.Duration {
 func (a *agent) Ask(q *bucket.Question) {
 	w := a.w
 	w.asks++
+	if w.asked != nil {
+		w.asked(a, &q.Ask)
+	}
 	w.after(w.delay(), a, func() {
 		if w.away {
 			w.after(longest, a, func() { q.Answer(q, bucket.Grant{}, bucket.ErrLost) })
@@ -275,19 +255,23 @@ func (w *world) admitCentrally(cost int64) {
 
 // run lets calls come at load times the limit.
 func (w *world) run(kind string, load float64, length time.Duration) {
-	w.come(kind, load*w.rate()/w.meanCost(), length, func(a *agent) {
+	w.come(w.arrivals(kind, load*w.rate()/w.meanCost()), length, func(a *agent) {
 		cost := w.costs[w.rng.IntN(len(w.costs))]
 		w.admitCentrally(cost)
 		a.call(cost)
 	})
 }
 
-// come has so many calls a second come to agents.
-func (w *world) come(kind string, rate float64, length time.Duration, call func(*agent)) {
-	s := newArrivals(kind, len(w.agents), rate, w.rng)
+// arrivals are so many calls a second, spread over the agents.
+func (w *world) arrivals(kind string, rate float64) *arrivals.Arrivals {
+	return arrivals.New(kind, len(w.agents), rate, w.rng)
+}
+
+// come has calls come to agents.
+func (w *world) come(calls *arrivals.Arrivals, length time.Duration, call func(*agent)) {
 	start := w.now
 	for {
-		at, host := s.next()
+		at, host := calls.Next()
 		if at > length {
 			w.advance(start + length)
 			return
@@ -357,53 +341,4 @@ func mean(xs []float64) float64 {
 		sum += x
 	}
 	return sum / float64(len(xs))
-}
-
-// arrivals are calls over hosts: Poisson, and spread in one of five ways.
-type arrivals struct {
-	kind   string
-	hosts  int
-	rate   float64
-	rng    *rand.Rand
-	t      float64
-	until  float64 // hot host or phases hold until then
-	hot    int
-	on     []int
-	shares []float64
-}
-
-func newArrivals(kind string, hosts int, rate float64, rng *rand.Rand) *arrivals {
-	s := &arrivals{kind: kind, hosts: hosts, rate: rate, rng: rng}
-	sum := 0.0
-	for i := range hosts {
-		sum += math.Pow(float64(i+1), -1.1)
-		s.shares = append(s.shares, sum)
-	}
-	return s
-}
-
-func (s *arrivals) next() (time.Duration, int) {
-	s.t += s.rng.ExpFloat64() / s.rate
-	host := s.rng.IntN(s.hosts)
-	switch s.kind {
-	case "zipf":
-		host, _ = slices.BinarySearch(s.shares, s.rng.Float64()*s.shares[s.hosts-1])
-	case "jump": // nine of ten calls come to one host, another one each second
-		if s.t >= s.until {
-			s.until, s.hot = math.Floor(s.t)+1, s.rng.IntN(s.hosts)
-		}
-		if s.rng.Float64() < 0.9 {
-			host = s.hot
-		}
-	case "onoff": // a fifth of the hosts at a time
-		if s.t >= s.until {
-			s.until = s.t + 0.2
-			s.on = s.rng.Perm(s.hosts)[:max(1, s.hosts/5)]
-		}
-		host = s.on[s.rng.IntN(len(s.on))]
-	case "burst": // all that a second brings comes in its first fifth
-		t := math.Floor(s.t) + (s.t-math.Floor(s.t))/5
-		return time.Duration(t*1e6) * time.Microsecond, host
-	}
-	return time.Duration(s.t*1e6) * time.Microsecond, host
 }

@@ -156,7 +156,7 @@ func (s *shop) hold(a *agent, permits int64) {
 }
 
 func (s *shop) open(kind string, load float64, length time.Duration) {
-	s.come(kind, load*float64(s.all.Capacity)/s.mean.Seconds(), length, func(a *agent) {
+	s.come(s.arrivals(kind, load*float64(s.all.Capacity)/s.mean.Seconds()), length, func(a *agent) {
 		if s.inside < s.all.Capacity {
 			s.inside++
 			s.capped++

@@ -34,8 +34,18 @@ type Policy struct {
 
 // Down says how a policy answers while Redis does not.
 type Down struct {
-	Mode  DownMode
-	Share float64 // DownLocal: this host's part of the limit, 0 < Share <= 1; 0 is auto
+	Mode          DownMode
+	Share         float64 // DownLocal: this host's part of the limit, 0 < Share <= 1; 0 is auto
+	Oversubscribe float64 // DownLocal: what Share is multiplied with, 1..10; 0 is 1
+}
+
+// Part returns which part of the limit this host has, above 0 up to 1: auto is what
+// it would be by itself, and counts where no Share was chosen.
+func (d Down) Part(auto float64) float64 {
+	if d.Share > 0 {
+		auto = d.Share
+	}
+	return min(1, auto*max(1, d.Oversubscribe))
 }
 
 // DownMode is the kind of answer given while Redis does not answer.

@@ -114,31 +114,57 @@ func (c *checker) down(name string, n *node, into *Down) {
 		mode(name, n)
 		return
 	case n.kind != kindMap:
-		c.fail(n, "%s must be a mode or {mode: ..., share: ...}, not %s", name, n.kind)
+		c.fail(n, "%s must be a mode or {mode: ..., share: ..., oversubscribe: ...}, not %s", name, n.kind)
 		return
 	}
-	var share *node
-	c.object(name, n, field{"mode", mode}, keep("share", &share))
-	if share == nil {
-		return
+	var share, times *node
+	c.object(name, n, field{"mode", mode}, keep("share", &share), keep("oversubscribe", &times))
+	if c.onlyLocal("share", share, into.Mode) {
+		c.share(share, into)
 	}
-	if into.Mode != DownLocal {
-		c.fail(share, "share is only for mode: local, not %s: remove it", into.Mode)
-		return
+	if c.onlyLocal("oversubscribe", times, into.Mode) {
+		c.oversubscribe(times, into)
 	}
-	c.share(share, into)
+}
+
+// onlyLocal reports whether the field n is there, and fails where it means nothing.
+func (c *checker) onlyLocal(name string, n *node, mode DownMode) bool {
+	if n != nil && mode != DownLocal {
+		c.fail(n, "%s is only for mode: local, not %s: remove it", name, mode)
+	}
+	return n != nil && mode == DownLocal
 }
 
 func (c *checker) share(n *node, into *Down) {
 	if n.scalar() && n.text == "auto" {
 		return
 	}
-	v, err := strconv.ParseFloat(n.text, 64)
-	if n.kind != kindInt && n.kind != kindFloat || err != nil || !(v > 0 && v <= 1) {
+	v, ok := n.real()
+	if !ok || !(v > 0 && v <= 1) {
 		c.fail(n, "share %s: allowed are auto, or a number above 0 up to 1", n.show())
 		return
 	}
 	into.Share = v
+}
+
+func (c *checker) oversubscribe(n *node, into *Down) {
+	v, ok := n.real()
+	switch {
+	case !ok || !(v >= 1 && v <= maxOversubscribe):
+		c.fail(n, "oversubscribe %s: allowed are numbers 1 to %d", n.show(), maxOversubscribe)
+	case into.Share*v > 1:
+		c.warn(n, "oversubscribe %s of share %s is more than the limit, and each host has no more than all of it: %.3g would do", plain(v), plain(into.Share), 1/into.Share)
+	}
+	into.Oversubscribe = v
+}
+
+// maxOversubscribe is how many times its share a host may have at most.
+const maxOversubscribe = 10
+
+// real returns the number that n is.
+func (n *node) real() (v float64, ok bool) {
+	v, err := strconv.ParseFloat(n.text, 64)
+	return v, err == nil && (n.kind == kindInt || n.kind == kindFloat)
 }
 
 func (c *checker) overrides(n *node, p *Policy, base shape) {

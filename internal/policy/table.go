@@ -111,16 +111,22 @@ func (t *TLS) describe() string {
 	return "TLS" + labelled(" ca ", t.CA) + labelled(" certificate ", t.Cert) + labelled(" key ", t.Key) + labelled(" server name ", t.ServerName)
 }
 
-// String returns the mode, and behind local the share.
+// String returns the mode, and behind local the share and its oversubscription.
 func (d Down) String() string {
 	if d.Mode != DownLocal {
 		return d.Mode.String()
 	}
-	if d.Share == 0 {
-		return "local auto"
+	share, times := "auto", ""
+	if d.Share > 0 {
+		share = plain(d.Share)
 	}
-	return "local " + strconv.FormatFloat(d.Share, 'g', -1, 64)
+	if d.Oversubscribe > 1 {
+		times = " x" + plain(d.Oversubscribe)
+	}
+	return "local " + share + times
 }
+
+func plain(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 
 // ShowRule writes the limits of r as a policy file does, with what its algorithm
 // adds to them, and their bursts, "none" where the algorithm has none.

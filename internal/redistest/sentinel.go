@@ -82,7 +82,7 @@ func (s *Sentinel) sentinelConf(n *Server) []string {
 		"sentinel announce-ip 127.0.0.1", "sentinel announce-port " + portOf(n.ClientAddr()),
 		"sentinel monitor " + s.Name + " 127.0.0.1 " + portOf(master.ClientAddr()) + " 2",
 		"sentinel down-after-milliseconds " + s.Name + " 500",
-		"sentinel failover-timeout " + s.Name + " 3000",
+		"sentinel failover-timeout " + s.Name + " 1000",
 		"sentinel parallel-syncs " + s.Name + " 2",
 	}
 	if master.password != "" {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_agent import ALLOWING, FakeAgent, Script
-from real_agent import built
+from real_agent import built, serving
 
 StartAgent = Callable[..., FakeAgent]
 
@@ -40,3 +41,18 @@ def agent(path: Path) -> Iterator[StartAgent]:
 @pytest.fixture(scope="session")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("agent"))
+
+
+@pytest.fixture(scope="session")
+def address(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The socket of one agent for all tests of web frameworks, who keep apart by their keys."""
+    directory = tmp_path_factory.mktemp("web")
+    policies = "policies:\n  api: {limit: 3/hour}\n  wide: {limit: 1000/hour}\n"
+    with serving(binary, directory, policies):
+        yield str(directory / "s")
+
+
+@pytest.fixture
+def key() -> str:
+    """A key that no other test uses."""
+    return secrets.token_hex(8)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import threading
 import time
@@ -54,6 +55,10 @@ class Peer:
             raise Gone
         self.raw += data
         self._unpacker.feed(data)
+
+    def pending(self) -> bool:
+        """Whether bytes of another request are there."""
+        return bool(select.select([self.sock], [], [], 0)[0])
 
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)

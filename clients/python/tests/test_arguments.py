@@ -185,11 +185,11 @@ def test_c22_never_allowed_above_capacity(agent: StartAgent, path: Path, cost: i
 
 
 def test_c30_address_order(agent: StartAgent, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Client()._pool._path == DEFAULT_ADDRESS.removeprefix("unix://")
+    assert Client()._pool.path == DEFAULT_ADDRESS.removeprefix("unix://")
     monkeypatch.setenv("RLSIDECAR_ADDRESS", "")
-    assert Client()._pool._path == DEFAULT_ADDRESS.removeprefix("unix://")
+    assert Client()._pool.path == DEFAULT_ADDRESS.removeprefix("unix://")
     monkeypatch.setenv("RLSIDECAR_ADDRESS", "unix:///elsewhere.sock")
-    assert Client()._pool._path == "/elsewhere.sock"
+    assert Client()._pool.path == "/elsewhere.sock"
     agent(answering("pong"))
     for address in (path, str(path), f"unix://{path}"):
         with Client(address, timeout=2) as client:
@@ -225,12 +225,12 @@ def test_c10_the_longest_path() -> None:
 
 
 def test_c30_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Client()._timeout == 0.05
-    assert Client()._on_unavailable == "allow"
+    assert Client()._questions.timeout == 0.05
+    assert Client()._questions.on_unavailable == "allow"
     monkeypatch.setenv("RLSIDECAR_TIMEOUT_MS", "20")
     monkeypatch.setenv("RLSIDECAR_ON_UNAVAILABLE", "deny")
-    assert Client()._timeout == 0.02
-    assert Client(timeout=1)._timeout == 1
+    assert Client()._questions.timeout == 0.02
+    assert Client(timeout=1)._questions.timeout == 1
     assert not Client(NOWHERE).acquire("api", "k")
     assert Client(NOWHERE, on_unavailable="allow").acquire("api", "k")
 

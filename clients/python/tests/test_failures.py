@@ -44,8 +44,8 @@ from rlsidecar import (
     ThrottleReply,
     Unavailable,
     UnknownPolicy,
-    _client,
-    _pool,
+    _back_off,
+    _questions,
 )
 from rlsidecar._connection import Connection
 
@@ -74,7 +74,7 @@ def open_descriptors() -> int:
 
 @pytest.fixture
 def no_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_pool, "BACK_OFF", (0.0, 0.0))
+    monkeypatch.setattr(_back_off, "BACK_OFF", (0.0, 0.0))
 
 
 def test_c01_allowed_denied_error(agent: StartAgent, path: Path) -> None:
@@ -642,7 +642,7 @@ def test_no_agent_is_backed_off_from(path: Path, monkeypatch: pytest.MonkeyPatch
             attempts.append(now)
             raise FileNotFoundError(errno.ENOENT, "No such file")
 
-    monkeypatch.setattr(_pool, "_random", Jitter())
+    monkeypatch.setattr(_back_off, "_random", Jitter())
     monkeypatch.setattr(socket, "socket", Counting)
     monkeypatch.setattr(time, "monotonic", lambda: now)
     client = Client(path)
@@ -654,14 +654,17 @@ def test_no_agent_is_backed_off_from(path: Path, monkeypatch: pytest.MonkeyPatch
     assert max(pauses) <= 1.002
 
 
-def test_failures_at_the_same_time_count_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_pool, "_random", Jitter())
-    pool = _pool.Pool(str(path))
+def test_failures_at_the_same_time_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(_back_off, "_random", Jitter())
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    back_off = _back_off.BackOff()
     for _ in range(64):
-        pool._back_off(1000.0)
-    assert pool._retry_at == 1000.025
-    pool._back_off(1000.1)
-    assert pool._retry_at == pytest.approx(1000.15)
+        back_off.failed()
+    assert back_off._retry_at == 1000.025
+    now = 1000.1
+    back_off.failed()
+    assert back_off._retry_at == pytest.approx(1000.15)
 
 
 def test_a_socket_that_was_closed_under_the_client_is_a_lost_connection(
@@ -673,7 +676,7 @@ def test_a_socket_that_was_closed_under_the_client_is_a_lost_connection(
         connection = client._pool.take()
         assert connection is not None
         connection.close()
-        connection._armed = 0.0
+        connection._armed = (False, 0.0)
         client._pool.give(connection)
         assert client.acquire("api", "k")
     assert len(fake.peers) == 2
@@ -688,7 +691,7 @@ def test_one_log_line_per_interval(
     with caplog.at_level(logging.DEBUG, logger="rlsidecar"):
         for _ in range(100):
             client.acquire("api", "k")
-        now += _client.LOG_INTERVAL
+        now += _questions.LOG_INTERVAL
         client.peek("api", "k")
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert "on_unavailable=allow" in caplog.messages[0]

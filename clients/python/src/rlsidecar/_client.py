@@ -1,41 +1,31 @@
-"""The client: one method per question, one place where having no answer is dealt with."""
+"""The blocking client: one method per question."""
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _wire
-from ._arguments import (
-    MAX_ITEMS,
-    Key,
-    check_cost,
-    check_key,
-    check_limit,
-    check_number,
-    check_timeout,
-    wait_milliseconds,
-)
+from ._arguments import Key
 from ._connection import Connection, Lost
-from ._decision import AllDecision, Decision, ThrottleReply, unanswered, unanswered_throttle
-from ._errors import InvalidRequest, RateLimited, RlsidecarError, Unavailable
+from ._decision import AllDecision, Decision, ThrottleReply
+from ._decorate import F, KeyOf, Rule, decorate
+from ._errors import RateLimited, RlsidecarError, Unavailable
 from ._limit import Limit
 from ._permit import Permit
 from ._pool import Pool
-from ._settings import OnUnavailable, app_name, call_timeout, is_disabled, socket_path, unavailable_mode
+from ._questions import Item, Question, Questions
+from ._settings import OnUnavailable, socket_path
 
-LOG_INTERVAL = 10.0
+if TYPE_CHECKING:
+    from .asyncio import Client as AsyncClient
 
-Item = tuple[str | Limit, Key] | tuple[str | Limit, Key, int]
 T = TypeVar("T")
-
-_log = logging.getLogger("rlsidecar")
 
 
 class Client:
@@ -68,12 +58,7 @@ class Client:
         app: str | None = None,
     ) -> None:
         self._pool = Pool(socket_path(address))
-        self._timeout = call_timeout(timeout)
-        self._on_unavailable = unavailable_mode(on_unavailable)
-        self._app = app_name(app)
-        self._disabled = is_disabled()
-        self._quiet_until = 0.0
-        self._unreported = 0
+        self._questions = Questions(timeout, on_unavailable, app)
 
     def acquire(
         self,
@@ -89,7 +74,7 @@ class Client:
         wait: seconds that the agent may hold the answer for permits to come. The
         budget of the call is wait + timeout.
         """
-        return self._acquire(limit, key, cost, wait, self._budget(timeout))
+        return self._ask(self._questions.acquire(limit, key, cost, wait, timeout))
 
     def acquire_all(
         self, items: Iterable[Item], *, wait: float = 0.0, timeout: float | None = None
@@ -98,17 +83,7 @@ class Client:
 
         wait: as in `acquire`.
         """
-        asked = [_item(item) for item in items]
-        if not 1 <= len(asked) <= MAX_ITEMS:
-            raise InvalidRequest(f"{len(asked)} items: allowed are 1 to {MAX_ITEMS}")
-        params = ([(wire, key, cost) for wire, key, cost, _ in asked], *self._options(wait))
-
-        def otherwise(allowed: bool) -> AllDecision:
-            decisions = tuple(unanswered(allowed, cost, capacity) for _, _, cost, capacity in asked)
-            return AllDecision(all(decisions), decisions)
-
-        decode = partial(_wire.all_decision, len(asked))
-        return self._ask("acquire_all", params, self._budget(timeout) + wait, decode, otherwise)
+        return self._ask(self._questions.acquire_all(items, wait, timeout))
 
     @contextmanager
     def hold(
@@ -126,19 +101,39 @@ class Client:
         `wait` seconds. The permit is released when the block ends, however it ends; that
         never raises. Without an agent, on_unavailable says whether the block runs.
         """
-        budget = self._budget(timeout)
         kept: list[Connection] = []
-        decision = self._acquire(limit, key, cost, wait, budget, kept.append)
+        decision = self._ask(self._questions.acquire(limit, key, cost, wait, timeout), kept.append)
         if decision.permit is None or not decision:
             while kept:
                 self._pool.give(kept.pop())
         if not decision:
             raise RateLimited(decision)
-        permit = Permit(decision, kept, partial(self._release_over, decision.permit, budget))
+        permit = Permit(decision, kept, partial(self._release_over, decision.permit, timeout))
         try:
             yield permit
         finally:
             permit.release()
+
+    def limit(
+        self,
+        limit: str | Limit,
+        *,
+        key: KeyOf,
+        cost: int | Callable[..., int] = 1,
+        wait: float = 0.0,
+        on_denied: Callable[[Decision], Any] | None = None,
+    ) -> Callable[[F], F]:
+        """Decorates a `def` or an `async def`, a method too: ask, and run it when allowed.
+
+        key: the key, or a function of the call's arguments that gives it (for a method,
+             of `self` too); None from it means that this call is not limited. For an
+             `async def` it may be async.
+        cost: permits, or a function of the call's arguments
+        on_denied: called with the decision, gives the result of a denied call; without
+             it, RateLimited is raised
+        """
+        rule = Rule(limit, key, cost, wait, on_denied)
+        return lambda function: decorate(function, rule, lambda: self, lambda: self._asynchronous)
 
     def release(self, permit: int | None, *, timeout: float | None = None) -> bool:
         """Give back the `permit` of a decision. A `hold` does this by itself.
@@ -148,26 +143,19 @@ class Client:
         """
         if permit is None:
             return False
-        params = (check_number("permit", permit, 1),)
-        return self._ask("release", params, self._budget(timeout), _wire.truth, _not_done)
+        return self._ask(self._questions.release(permit, timeout))
 
     def peek(self, limit: str | Limit, key: Key, *, cost: int = 1, timeout: float | None = None) -> Decision:
         """What `acquire` would say, without taking anything. `cost` may be 0."""
-        wire, capacity = check_limit(limit)
-        params = (wire, check_key(key), check_cost(cost, least=0), *self._options())
-        budget = self._budget(timeout)
-        return self._ask("peek", params, budget, _wire.decision, lambda ok: unanswered(ok, cost, capacity))
+        return self._ask(self._questions.peek(limit, key, cost, timeout))
 
     def refund(self, limit: str | Limit, key: Key, *, cost: int = 1, timeout: float | None = None) -> bool:
         """Give permits back, never above the capacity. False: the agent was not reached."""
-        params = (check_limit(limit)[0], check_key(key), check_cost(cost), *self._options())
-        return self._ask("refund", params, self._budget(timeout), _wire.truth, _not_done)
+        return self._ask(self._questions.refund(limit, key, cost, timeout))
 
     def reset(self, limit: str | Limit, key: Key, *, timeout: float | None = None) -> bool:
         """Start the bucket afresh, on every host. False: the agent was not reached."""
-        options = self._options()
-        params = (check_limit(limit)[0], check_key(key), *((1, *options) if options else ()))
-        return self._ask("reset", params, self._budget(timeout), _wire.truth, _not_done)
+        return self._ask(self._questions.reset(limit, key, timeout))
 
     def throttle(
         self,
@@ -180,27 +168,15 @@ class Client:
         timeout: float | None = None,
     ) -> ThrottleReply:
         """redis-cell's CL.THROTTLE: `count` per `period` seconds, and `max_burst` on top."""
-        check_number("max_burst", max_burst, 0)
-        check_number("count", count, 1)
-        check_number("period", period, 1)
-        check_number("quantity", quantity, 0)
-        params = (check_key(key), max_burst, count, period, quantity)
-        budget = self._budget(timeout)
-        return self._ask(
-            "throttle",
-            params,
-            budget,
-            _wire.throttle,
-            lambda ok: unanswered_throttle(ok, quantity, max_burst + 1),
-        )
+        return self._ask(self._questions.throttle(key, max_burst, count, period, quantity, timeout))
 
     def info(self, *, timeout: float | None = None) -> dict[str, Any]:
         """The agent about itself. Raises Unavailable in every mode: there is no other answer."""
-        return self._call("info", (), self._budget(timeout), _wire.info)
+        return self._ask(self._questions.info(timeout))
 
     def ping(self, *, timeout: float | None = None) -> bool:
         """True when the agent answers. Raises Unavailable in every mode when it does not."""
-        return self._call("ping", (), self._budget(timeout), _wire.pong)
+        return self._ask(self._questions.ping(timeout))
 
     def close(self) -> None:
         """Close the idle connections. A call made after it connects again."""
@@ -217,132 +193,64 @@ class Client:
     ) -> None:
         self.close()
 
-    def _budget(self, timeout: float | None) -> float:
-        return self._timeout if timeout is None else check_timeout(timeout)
+    @cached_property
+    def _asynchronous(self) -> AsyncClient:
+        """The asyncio client of the same settings, for what `limit` decorates. Importing it costs time."""
+        from .asyncio import Client as AsyncClient
 
-    def _options(self, wait: float = 0) -> tuple[dict[str, Any], ...]:
-        """The options of a call as its last parameter, if it has any."""
-        options: dict[str, Any] = {} if self._app is None else {"app": self._app}
-        if milliseconds := wait_milliseconds(wait):
-            options["wait_ms"] = milliseconds
-        return (options,) if options else ()
+        return AsyncClient(self._pool.path, **self._questions.settings)
 
-    def _acquire(
-        self,
-        limit: str | Limit,
-        key: Key,
-        cost: int,
-        wait: float,
-        timeout: float,
-        give: Callable[[Connection], None] | None = None,
-    ) -> Decision:
-        wire, capacity = check_limit(limit)
-        params = (wire, check_key(key), check_cost(cost), *self._options(wait))
-        return self._ask(
-            "acquire",
-            params,
-            timeout + wait,
-            _wire.decision,
-            lambda ok: unanswered(ok, cost, capacity),
-            give,
-        )
+    def _ask(self, question: Question[T], give: Callable[[Connection], None] | None = None) -> T:
+        """Ask, or do without an answer. `give` gets the connection, instead of the pool."""
+        questions = self._questions
+        if questions.disabled:
+            return questions.without_agent(question)
+        try:
+            return self._call(question, self._pool.take(), give or self._pool.give)
+        except Unavailable as failure:
+            return questions.without_answer(question, failure)
 
-    def _release_over(self, permit: int | None, timeout: float, connection: Connection) -> bool:
+    def _release_over(self, permit: int | None, timeout: float | None, connection: Connection) -> bool:
         """End a hold over the connection that was set aside for it, or a new one if that is dead."""
         try:
-            return self._call("release", (permit,), timeout, _wire.truth, over=connection)
+            return self._call(self._questions.release(permit, timeout), connection, self._pool.give)
         except RlsidecarError as failure:
-            self._report(failure)
+            self._questions.report(failure)
             return False
 
-    def _ask(
-        self,
-        method: str,
-        params: tuple[Any, ...],
-        budget: float,
-        decode: Callable[[Any], T],
-        otherwise: Callable[[bool], T],
-        give: Callable[[Connection], None] | None = None,
-    ) -> T:
-        """Ask the agent; having no answer, do what on_unavailable says, for every method alike."""
-        if self._disabled:
-            return otherwise(True)
-        try:
-            return self._call(method, params, budget, decode, give)
-        except Unavailable as failure:
-            self._report(failure)
-            if self._on_unavailable == "raise":
-                raise
-            return otherwise(self._on_unavailable == "allow")
-
     def _call(
-        self,
-        method: str,
-        params: tuple[Any, ...],
-        budget: float,
-        decode: Callable[[Any], T],
-        give: Callable[[Connection], None] | None = None,
-        over: Connection | None = None,
+        self, question: Question[T], connection: Connection | None, give: Callable[[Connection], None]
     ) -> T:
         """Ask once; once more only if a connection that was used before turns out to be dead.
 
-        give: what gets the connection with the answer, instead of the pool
-        over: the connection to ask over, instead of one of the pool
+        connection: one to ask over, that was used before; None: a new one
+        give: what gets the connection with the answer
         """
-        if self._disabled:
-            raise Unavailable("switched off by RLSIDECAR_DISABLE")
-        deadline = time.monotonic() + budget
-        connection = self._pool.take() if over is None else over
+        deadline = time.monotonic() + question.budget
         if connection is not None:
             try:
-                return self._exchange(connection, method, params, deadline, decode, give)
+                return self._exchange(connection, question, deadline, give)
             except Lost:
                 self._pool.close_idle()
-        return self._exchange(self._pool.connect(deadline), method, params, deadline, decode, give)
+        return self._exchange(self._pool.connect(deadline), question, deadline, give)
 
     def _exchange(
         self,
         connection: Connection,
-        method: str,
-        params: tuple[Any, ...],
+        question: Question[T],
         deadline: float,
-        decode: Callable[[Any], T],
-        give: Callable[[Connection], None] | None,
+        give: Callable[[Connection], None],
     ) -> T:
         """One call on one connection, which is idle again afterwards, given away, or closed."""
         try:
-            error, result = connection.call(method, params, deadline)
-            outcome = decode(result) if error is None else _wire.failure(error)
+            error, result = connection.call(question.method, question.params, deadline)
+            if error is None:
+                answer = question.decode(result)
+                give(connection)
+                return answer
+            failure = _wire.failure(error)
         except BaseException:
             connection.close()
             raise
-        if isinstance(outcome, Exception):
-            self._pool.give(connection)
-            raise outcome
-        (give or self._pool.give)(connection)
-        return outcome
-
-    def _report(self, failure: RlsidecarError) -> None:
-        now = time.monotonic()
-        if now < self._quiet_until:
-            self._unreported += 1
-            return
-        unreported, self._unreported = self._unreported, 0
-        self._quiet_until = now + LOG_INTERVAL
-        _log.warning(
-            "no decision from the agent, on_unavailable=%s applies: %s (%d more since the last such line)",
-            self._on_unavailable,
-            failure,
-            unreported,
-        )
-
-
-def _not_done(_: bool) -> bool:
-    return False
-
-
-def _item(item: Item) -> tuple[Any, Key, int, int | None]:
-    if not isinstance(item, (tuple, list)) or not 2 <= len(item) <= 3:
-        raise InvalidRequest(f"item {item!r}: write (limit, key) or (limit, key, cost)")
-    wire, capacity = check_limit(item[0])
-    return wire, check_key(item[1]), check_cost(item[2] if len(item) == 3 else 1), capacity
+        self._pool.give(connection)
+        raise failure

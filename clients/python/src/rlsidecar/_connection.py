@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
+import _socket
 import errno
 import os
-import random
 import socket
 import stat
+import struct
 import time
 import weakref
 from typing import Any
 
-import msgpack
-
 from ._errors import AgentNotRunning, AgentTimeout, ProtocolError, Unavailable
+from ._inbox import Inbox
 from ._wire import (
-    MAX_DEPTH,
-    MAX_MESSAGE,
     MAX_MSGID,
     REQUEST,
+    first_msgid,
     is_notification,
     is_reply_to,
     new_packer,
-    new_unpacker,
-    within_depth,
 )
 
-_READ = 16 * 1024
-_TIMER_SLACK = 0.001
-_BACKLOG_PAUSE = (0.0005, 0.005)
-
-# The application may seed the module's generator, in every worker with the same number.
-_random = random.SystemRandom()
+_USUAL_REPLY = 448  # bytes to make room for at first: with more, Python asks malloc, which takes microseconds
+_KERNEL_LATE = 0.01  # seconds that a time-out of the kernel may come too late
+_SET_SLACK = 0.001
+BACKLOG_PAUSE = (0.0005, 0.005)
+IN_THE_MIDDLE = " in the middle of a reply"
 
 
 class Lost(Unavailable):
@@ -54,17 +50,16 @@ class Connection:
     connection too.
     """
 
-    __slots__ = ("__weakref__", "_armed", "_fed", "_msgid", "_packer", "_sock", "_start", "_unpacker", "pid")
+    __slots__ = ("__weakref__", "_armed", "_inbox", "_msgid", "_packer", "_plain", "_sock", "pid")
 
     def __init__(self, sock: socket.socket) -> None:
         self.pid = os.getpid()
         self._sock = sock
-        self._armed = 0.0  # the socket's timeout, in seconds
-        self._msgid = _random.randint(0, MAX_MSGID)
+        self._plain = isinstance(sock, _socket.socket)  # not gevent's, whose timeouts are its own
+        self._armed = (False, 0.0)  # whether by the kernel, and the seconds
+        self._msgid = first_msgid()
         self._packer = new_packer()
-        self._unpacker = new_unpacker()
-        self._fed = 0  # bytes received since the connection was opened
-        self._start = 0  # of these, bytes of complete messages
+        self._inbox = Inbox()
         _live.add(self)
 
     def close(self) -> None:
@@ -79,83 +74,85 @@ class Connection:
         msgid = self._msgid
         self._msgid = (msgid + 1) & MAX_MSGID
         request = self._packer.pack((REQUEST, msgid, method, params))
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise AgentTimeout("the budget was spent before the request could be sent")
         try:
-            if not self._arm(deadline):
-                raise AgentTimeout("the budget was spent before the request could be sent")
+            self._arm(left)
             self._sock.sendall(request)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             raise AgentTimeout("the agent does not read its requests") from None
         except OSError as e:
             raise Lost(f"the connection to the agent broke: {e}") from None
         return self._receive(msgid, deadline)
 
     def _receive(self, msgid: int, deadline: float) -> tuple[Any, Any]:
-        before = self._fed
+        inbox = self._inbox
+        before = inbox.received
+        in_time = True
+        room = _USUAL_REPLY
         while True:
             try:
-                in_time = self._arm(deadline)
-                data = self._sock.recv(self._room(in_time))
-            except TimeoutError:
-                continue
-            except BlockingIOError:
-                raise AgentTimeout("the agent did not answer in time") from None
+                data = self._sock.recv(room)
+            except (TimeoutError, BlockingIOError):
+                if not in_time:
+                    raise AgentTimeout("the agent did not answer in time") from None
             except OSError as e:
                 raise self._broken(before, f"the connection to the agent broke: {e}") from None
-            if not data:
-                raise self._broken(before, "the agent closed the connection")
-            reply = self._decode(msgid, data)
-            if reply is not None:
-                return reply[2], reply[3]
-            if not in_time:
-                raise AgentTimeout("the agent's answer was not complete in time")
+            else:
+                if not data:
+                    raise self._broken(before, "the agent closed the connection")
+                reply = self._reply_among(inbox.take(data), msgid)
+                if reply is not None:
+                    return reply[2], reply[3]
+                if not in_time:
+                    raise AgentTimeout("the agent's answer was not complete in time")
+            in_time = self._arm_exactly(deadline)
+            room = inbox.room()
 
-    def _arm(self, deadline: float) -> bool:
-        """Set the socket's timeout to what is left. False: nothing is, reads do not block.
+    def _arm(self, left: float) -> None:
+        """Have the send and the first read end when `left` seconds are over, or a little before.
 
-        A timeout at most a millisecond too long is left as it is: setting it is a
-        system call.
+        Python's own timeouts cost a poll() before each send and read. The kernel's cost
+        nothing, but are late by some of its ticks; so they are set to end before that,
+        and an exact one does the rest. Setting any is a system call: what was set for
+        the last call is left, if it is not too long and less than a millisecond short.
         """
-        left = deadline - time.monotonic()
-        if left <= 0:
-            self._sock.settimeout(0.0)
-            self._armed = 0.0
-            return False
-        if not left <= self._armed <= left + _TIMER_SLACK:
-            self._sock.settimeout(left)
-            self._armed = left
-        return True
+        by_kernel = self._plain and left > 2 * _KERNEL_LATE
+        least = left - _KERNEL_LATE if by_kernel else left - _SET_SLACK
+        armed_by_kernel, seconds = self._armed
+        if armed_by_kernel is by_kernel and least - _SET_SLACK <= seconds <= least:
+            return
+        self._armed = by_kernel, least
+        if by_kernel:
+            self._sock.settimeout(None)
+            timeval = struct.pack("@ll", int(least), int(least % 1 * 1e6))
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
+        else:
+            self._sock.settimeout(max(least, 0.0005))
 
-    def _room(self, in_time: bool) -> int:
-        """How much to read: never more than the message under way may still have."""
-        room = MAX_MESSAGE - (self._fed - self._start)
-        if room == 0:
-            raise ProtocolError(f"the agent's message is over {MAX_MESSAGE} bytes")
-        return min(room, _READ) if in_time else room
+    def _arm_exactly(self, deadline: float) -> bool:
+        """Have the next read end at the deadline. False: it is over, the next read does not block."""
+        left = max(0.0, deadline - time.monotonic())
+        self._sock.settimeout(left)
+        self._armed = False, -1.0
+        return left > 0
 
-    def _decode(self, msgid: int, data: bytes) -> list[Any] | None:
+    def _reply_among(self, messages: list[list[Any]], msgid: int) -> list[Any] | None:
         """The reply, once it is there whole and nothing but notifications surrounds it."""
-        self._fed += len(data)
         reply = None
-        try:
-            self._unpacker.feed(data)
-            while self._start != self._fed:
-                message = self._unpacker.unpack()
-                self._start = self._unpacker.tell()
-                if type(message) is not list or not within_depth(message, MAX_DEPTH):
-                    raise ProtocolError(f"the agent sent what is no message: {message!r:.200}")
-                if reply is None and is_reply_to(msgid, message):
-                    reply = message
-                elif not is_notification(message):
-                    raise ProtocolError(f"the agent's message answers no call: {message!r:.200}")
-        except msgpack.OutOfData:
-            if reply is not None:
-                raise ProtocolError("the agent's reply is followed by stray bytes") from None
-        except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as e:
-            raise ProtocolError(f"the agent's bytes are not MessagePack within the bounds: {e}") from None
+        for message in messages:
+            if reply is None and is_reply_to(msgid, message):
+                reply = message
+            elif not is_notification(message):
+                raise ProtocolError(f"the agent's message answers no call: {message!r:.200}")
+        if reply is not None and self._inbox.partial:
+            raise ProtocolError("the agent's reply is followed by stray bytes")
         return reply
 
     def _broken(self, before: int, message: str) -> Unavailable:
-        return Lost(message) if self._fed == before else Unavailable(message + " in the middle of a reply")
+        return Lost(message) if self._inbox.received == before else Unavailable(message + IN_THE_MIDDLE)
 
 
 def open_connection(path: str, deadline: float) -> Connection:
@@ -177,7 +174,7 @@ def open_connection(path: str, deadline: float) -> Connection:
 
 
 def _connect(sock: socket.socket, path: str, deadline: float) -> None:
-    pause, longest = _BACKLOG_PAUSE
+    pause, longest = BACKLOG_PAUSE
     while (left := deadline - time.monotonic()) > 0:
         sock.settimeout(left)
         try:
@@ -190,11 +187,11 @@ def _connect(sock: socket.socket, path: str, deadline: float) -> None:
         except TimeoutError:
             break
         except OSError as e:
-            raise AgentNotRunning(_why_not(path, e)) from None
+            raise AgentNotRunning(why_not(path, e)) from None
     raise AgentTimeout(f"could not connect to {path} in time")
 
 
-def _why_not(path: str, error: OSError) -> str:
+def why_not(path: str, error: OSError) -> str:
     if error.errno == errno.ECONNREFUSED:
         try:
             is_socket = stat.S_ISSOCK(os.stat(path).st_mode)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
+from typing import NamedTuple
 
 ZERO = timedelta()
 TRY_AGAIN = timedelta(seconds=1)
@@ -24,8 +25,7 @@ class Source(IntEnum):
     CLIENT = -2  # the agent gave no decision: on_unavailable did
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The answer to one call; true when the call is allowed.
 
     limit:       capacity in permits; 0 when it is not known

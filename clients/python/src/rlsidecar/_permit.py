@@ -1,15 +1,15 @@
-"""What `Client.hold` takes: a permit, and the connection that keeps it."""
+"""What `hold` takes: a permit, and the connection that keeps it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
-from ._connection import Connection
 from ._decision import Decision
 
 
-class Permit:
+class _Held:
     """A permit of a concurrency limit while the block of `with client.hold(...)` runs.
 
     decision: what let the block run. Its `permit` is None when it runs without one:
@@ -27,13 +27,25 @@ class Permit:
 
     __slots__ = ("_give_back", "_kept", "_pid", "decision")
 
-    def __init__(
-        self, decision: Decision, kept: list[Connection], give_back: Callable[[Connection], bool]
-    ) -> None:
+    def __init__(self, decision: Decision, kept: list[Any], give_back: Callable[[Any], Any]) -> None:
         self.decision = decision
         self._kept = kept  # one connection until the release; list.pop hands it to one thread only
         self._give_back = give_back
         self._pid = os.getpid()
+
+    def _claim(self) -> Any:
+        """The connection to release over, for the first who asks."""
+        if self._pid != os.getpid():
+            return None
+        try:
+            return self._kept.pop()
+        except IndexError:
+            return None
+
+
+class Permit(_Held):
+    __doc__ = _Held.__doc__
+    __slots__ = ()
 
     def release(self) -> bool:
         """Give the permit back before the block ends.
@@ -41,10 +53,15 @@ class Permit:
         True: the agent took it. False: there is none any more, or the agent did not
         answer, and will take it back by itself. Raises nothing.
         """
-        if self._pid != os.getpid():
-            return False
-        try:
-            connection = self._kept.pop()
-        except IndexError:
-            return False
-        return self._give_back(connection)
+        connection = self._claim()
+        return connection is not None and bool(self._give_back(connection))
+
+
+class AsyncPermit(_Held):
+    __doc__ = _Held.__doc__
+    __slots__ = ()
+
+    async def release(self) -> bool:
+        """As `Permit.release`. May be cancelled: the request is sent before it waits."""
+        connection = self._claim()
+        return connection is not None and bool(await self._give_back(connection))

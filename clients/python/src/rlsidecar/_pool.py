@@ -1,19 +1,15 @@
-"""The connections of one client that are not in use, and when to try for a new one."""
+"""The connections of one client that are not in use."""
 
 from __future__ import annotations
 
 import os
-import random
-import time
 from collections import deque
 
+from ._back_off import BackOff
 from ._connection import Connection, open_connection
 from ._errors import AgentNotRunning
 
 MAX_IDLE = 64
-BACK_OFF = (0.025, 1.0)
-
-_random = random.SystemRandom()
 
 
 class Pool:
@@ -23,16 +19,12 @@ class Pool:
     popped belongs to its caller alone. So nothing can be left locked by a fork, a
     cancelled greenlet or a signal handler. Not bounded: connections in use; as many
     exist as calls run at once.
-
-    Threads may race on the back-off's two fields; all that comes of it is a pause a
-    little too short or one connect too many.
     """
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self.path = path
         self._idle: deque[Connection] = deque()
-        self._failures = 0
-        self._retry_at = 0.0
+        self._back_off = BackOff()
 
     def take(self) -> Connection | None:
         """An idle connection that this process opened itself."""
@@ -53,23 +45,15 @@ class Pool:
 
     def connect(self, deadline: float) -> Connection:
         """A new connection. Fails at once while the back-off lasts."""
-        if time.monotonic() < self._retry_at:
-            raise AgentNotRunning(f"nobody was reached on {self._path}, next try is due shortly")
+        self._back_off.check(self.path)
         try:
-            connection = open_connection(self._path, deadline)
+            connection = open_connection(self.path, deadline)
         except AgentNotRunning:
-            self._back_off(time.monotonic())
+            self._back_off.failed()
             raise
-        self._failures = 0
+        self._back_off.succeeded()
         return connection
 
     def close_idle(self) -> None:
         while (connection := self.take()) is not None:
             connection.close()
-
-    def _back_off(self, now: float) -> None:
-        if now < self._retry_at:
-            return
-        shortest, longest = BACK_OFF
-        self._retry_at = now + _random.uniform(0, min(longest, shortest * 2**self._failures))
-        self._failures = min(self._failures + 1, 10)

@@ -1,0 +1,2 @@
+/** Limits for Jakarta REST. Start at {@link rlsidecar.jaxrs.RateLimitFeature}. */
+package rlsidecar.jaxrs;

@@ -1,0 +1,2 @@
+/** Limits for Spring Boot. Start at {@link rlsidecar.spring.RateLimited}. */
+package rlsidecar.spring;
