@@ -73,7 +73,7 @@ func newHost(t *testing.T, number int, redis string) *host {
 	if err := os.WriteFile(h.config, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if h.client, err = rlsidecar.New(h.socket, rlsidecar.WithTimeout(clientTimeout)); err != nil {
+	if h.client, err = rlsidecar.New(h.socket, rlsidecar.WithTimeout(clientTimeout), rlsidecar.WithOnUnavailable(rlsidecar.Raise)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -13,12 +13,13 @@ type scenario struct {
 	name      string // for --only
 	what      string // for the table
 	on        topology
-	quick     bool // part of ordinary test runs
-	clock     bool // Redis has a clock of its own
-	losses    int  // times that Redis forgets writes, or is given time: each may cost a capacity
-	denials   bool // wrong ones are to be expected: docs/chaos.md says why
-	agentsDie bool // calls fail then
-	apart     int  // permits that a host adds by its share, until it is back, while the others have the whole limit
+	quick     bool          // part of ordinary test runs
+	clock     bool          // Redis has a clock of its own
+	losses    int           // times that Redis forgets writes, or is given time: each may cost a capacity
+	agentsDie bool          // calls fail then
+	apart     int           // permits that a host adds by its share, until it is back, while the others have the whole limit
+	recovery  time.Duration // that it may take; 0: 2 s
+	options   []redistest.Option
 	fault     func(*stage)
 }
 
@@ -38,6 +39,11 @@ var scenarios = []scenario{
 	{name: "restart", what: "Redis restarted, empty", losses: 1, fault: func(g *stage) { g.nodes[0].Restart(g.t) }},
 
 	{name: "failover-sentinel", what: "planned failover", on: sentinel, losses: 1, fault: func(g *stage) { g.sentinel.Failover(g.t) }},
+	{
+		name: "failover-careful", what: "planned failover, min-replicas-to-write 2 (all)", on: sentinel, recovery: 5 * time.Second,
+		options: []redistest.Option{redistest.WithConf("min-replicas-to-write", "2")},
+		fault:   func(g *stage) { g.sentinel.Failover(g.t) },
+	},
 	{name: "failover-cluster", what: "planned failover", on: cluster, fault: func(g *stage) {
 		g.cluster.Failover(g.t, g.cluster.ReplicaOf(g.t, g.master()))
 	}},
@@ -65,8 +71,14 @@ var scenarios = []scenario{
 
 	{name: "agent-killed", what: "agents killed with SIGKILL and started again, one after the other", quick: true, agentsDie: true, fault: killAgents},
 	{name: "clock-forward", what: "Redis' clock set forward by an hour", clock: true, losses: 1, fault: func(g *stage) { g.clock.Set(g.t, time.Hour) }},
+	{name: "clock-there-and-back", what: "Redis' clock set forward by an hour, and back after 2 s", clock: true, losses: 1, fault: func(g *stage) {
+		g.clock.Set(g.t, time.Hour)
+		g.hold(2 * time.Second)
+		g.clock.Set(g.t, 0)
+		g.hold(6 * time.Second)
+	}},
 	{name: "clock-back", what: "Redis' clock set back by 2 s", clock: true, fault: func(g *stage) { g.clock.Set(g.t, -2*time.Second) }},
-	{name: "clock-back-hour", what: "Redis' clock set back by an hour", clock: true, denials: true, fault: func(g *stage) {
+	{name: "clock-back-hour", what: "Redis' clock set back by an hour", clock: true, fault: func(g *stage) {
 		g.clock.Set(g.t, -time.Hour)
 		g.hold(8 * time.Second) // for the calm keys to be used up
 	}},

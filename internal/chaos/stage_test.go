@@ -65,18 +65,17 @@ func set(t *testing.T, s *scenario, seed uint64) *stage {
 
 // redis starts the servers and returns what an agent's configuration says of them.
 func (g *stage) redis(s *scenario) string {
-	proxied := redistest.WithProxy()
+	options := append([]redistest.Option{redistest.WithProxy(), redistest.WithConf("enable-debug-command", "local")}, s.options...)
 	switch s.on {
 	case sentinel:
-		g.sentinel = redistest.StartSentinel(g.t, proxied)
+		g.sentinel = redistest.StartSentinel(g.t, options...)
 		g.nodes, g.others = g.sentinel.Servers, g.sentinel.Sentinels
 		return fmt.Sprintf("mode: sentinel, master: %s, addrs: %s", g.sentinel.Name, list(g.sentinel.Addrs()))
 	case cluster:
-		g.cluster = redistest.StartCluster(g.t, proxied)
+		g.cluster = redistest.StartCluster(g.t, options...)
 		g.nodes = g.cluster.Nodes
 		return fmt.Sprintf("mode: cluster, addrs: %s", list(g.cluster.Addrs()))
 	}
-	options := []redistest.Option{proxied, redistest.WithConf("enable-debug-command", "local")}
 	if s.clock {
 		g.clock = redistest.NewClock(g.t)
 		options = append(options, redistest.WithClock(g.clock))

@@ -62,7 +62,6 @@ func (s *Sentinel) startServer(t testing.TB, opts []Option) {
 func quickReplication() []Option {
 	return []Option{
 		WithConf("repl-diskless-sync-delay", "0"), WithConf("repl-ping-replica-period", "1"),
-		WithConf("enable-debug-command", "local"),
 	}
 }
 
