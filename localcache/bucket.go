@@ -373,12 +373,13 @@ func (b *Bucket) Granted(sent, now time.Duration, q *bucket.Question, g *bucket.
 	if b.concurrent() {
 		b.heard(a, g)
 	}
+	born := b.epoch != g.Epoch
 	b.epoch, b.slot, b.end = g.Epoch, g.Slot, sent+min(leaseLife, seconds(g.Life))
 	if b.concurrent() { // what was granted serves those who waited for it, whatever its life
 		b.end = max(b.end, now+1)
 	}
 	b.remember(sent, g)
-	b.share.granted(now, float64(g.Permits-returned), g.Granted, g.Hosts)
+	b.share.granted(now, float64(g.Permits-returned), g.Granted, g.Hosts, born)
 	b.shard.counts.Granted += uint64(g.Permits)
 	b.shard.counts.Returned += uint64(returned)
 

@@ -114,10 +114,11 @@ type share struct {
 
 // granted counts own of the total that the authority has ever granted. hosts is how many
 // it sees: rather too few, as those that ask seldom count little, so that a fall is
-// believed slowly.
-func (s *share) granted(now time.Duration, own, total, hosts float64) {
+// believed slowly. The total falls a little when hosts give back more than they get;
+// when it falls at the birth of another bucket, what was counted is of the old one.
+func (s *share) granted(now time.Duration, own, total, hosts float64, born bool) {
 	w := float32(math.Exp(-(now - s.at).Seconds() / shareWindow))
-	if s.at == 0 || total < s.last {
+	if s.at == 0 || born && total < s.last {
 		s.own, s.total, s.hosts = 0, 0, 0
 	} else {
 		s.own = s.own*w + float32(own)

@@ -16,7 +16,7 @@ func hears(b *Bucket, own, all int64, hosts float64) {
 	for i := range 60 {
 		now := time.Duration(i+1) * time.Second
 		q := &bucket.Question{Rule: b.Rule, Ask: b.Ask(now, Want{Queued: own, First: 1, Unit: 1})}
-		b.Granted(now, now, q, &bucket.Grant{Permits: own, Direct: own, Granted: float64(int64(i) * all), Hosts: hosts}, 0.5)
+		b.Granted(now, now, q, &bucket.Grant{Permits: own, Direct: own, Granted: float64(int64(i) * all), Epoch: 1, Hosts: hosts}, 0.5)
 		b.Take(now, own)
 	}
 }
@@ -57,11 +57,34 @@ func TestShareForgets(t *testing.T) {
 	hears(b, 100, 100, 1)
 	now := 61 * time.Second
 	for i := range 60 {
-		b.share.granted(now+time.Duration(i)*time.Second, 0, float64(60+i)*100, 2)
+		b.share.granted(now+time.Duration(i)*time.Second, 0, float64(60+i)*100, 2, false)
 	}
 	old := math.Exp(-2)
 	if got, want := b.Share(1), 0.8*old+0.1; math.Abs(got-want) > 0.02 {
 		t.Errorf("share %.3f: want about %.3f", got, want)
+	}
+}
+
+// Hosts that give back more than they get let the total fall, which is no new bucket.
+func TestShareOutlivesWhatIsGivenBack(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		granted float64
+		epoch   int64
+		want    float64
+	}{
+		{"given back", 5880, 1, 0.8*0.9 + 0.1},
+		{"born anew", 10, 2, 0.5},
+		{"born anew in a window", 5910, 2, 0.8*0.9 + 0.1},
+	} {
+		b := newBucket(t, 1000)
+		hears(b, 90, 100, 2)
+		now := 61 * time.Second
+		q := &bucket.Question{Rule: b.Rule, Ask: b.Ask(now, Want{})}
+		b.Granted(now, now, q, &bucket.Grant{Granted: c.granted, Epoch: c.epoch, Hosts: 2}, 0.5)
+		if got := b.Share(2); math.Abs(got-c.want) > 0.02 {
+			t.Errorf("%s: share %.3f, want about %.3f", c.name, got, c.want)
+		}
 	}
 }
 

@@ -33,8 +33,8 @@ type fleet struct {
 	clients []*rlsidecar.Client
 }
 
-// startFleet starts so many agents with this configuration at redis, and returns when
-// all have reached it.
+// startFleet starts so many agents with this configuration, which must have a policy p
+// and name redis, and returns when all have reached it.
 func startFleet(t testing.TB, redis *redistest.Server, agents int, yaml string) *fleet {
 	t.Helper()
 	f := &fleet{t: t, redis: redis}
