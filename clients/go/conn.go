@@ -33,6 +33,7 @@ type conn struct {
 	writing    chan struct{} // held while writing; a channel, because those who wait for it have a budget
 	readerDone chan struct{}
 	reads      atomic.Uint64 // how often bytes came
+	sorting    atomic.Bool   // the reader has bytes that it has not handed out
 	begun      atomic.Int64  // when the message began that is not whole yet, in Unix nanoseconds; 0: none is due
 
 	mu   sync.Mutex // mu guards the fields that follow
@@ -47,8 +48,9 @@ type conn struct {
 const longestMessage = 10 * time.Millisecond
 
 // lastReads is for how many milliseconds a call whose time is over waits for the
-// reader to take what lies in the socket.
-const lastReads = 4
+// reader to hand out what has come, which takes it microseconds unless the machine
+// has no time for it.
+const lastReads = 20
 
 var errHalfReply = errors.New("the rest of a reply does not come")
 
@@ -99,7 +101,7 @@ func (c *conn) exchange(ctx context.Context, encode encoder) ([]byte, error) {
 	case <-ctx.Done():
 	}
 	for range lastReads {
-		if !unread(c.nc) {
+		if !c.sorting.Load() && !unread(c.nc) {
 			break
 		}
 		select {
@@ -219,7 +221,9 @@ func (c *conn) read() {
 	var s protocol.Scanner
 	buf := make([]byte, 0, 4<<10)
 	for {
+		c.sorting.Store(false)
 		n, err := c.nc.Read(buf[len(buf):cap(buf)])
+		c.sorting.Store(true)
 		if n > 0 {
 			c.reads.Add(1)
 		}
