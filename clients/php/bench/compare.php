@@ -237,7 +237,7 @@ function compareThroughput(Contestants $contestants, int $rounds, int $processes
         }
     }
     foreach ($found as $what => $rates) {
-        show(['what' => $what, 'processes' => $processes, 'calls_per_second' => (int) median($rates)]);
+        show(['what' => $what, 'processes' => $processes, 'per_second' => (int) median($rates)]);
     }
     $ratio = round(median($found['agent']) / median($found['redis']), 2);
     show(['what' => 'throughput agent/redis', 'processes' => $processes, 'ratio' => $ratio]);

@@ -174,7 +174,7 @@ def measure_throughput(here: Path, rounds: int, processes: int, seconds: float) 
         found.append({name: throughput(name, here, processes, seconds) for name in names})
     for name in ("agent", "redis"):
         per_second = statistics.median(each[name] for each in found)
-        say(what=name, processes=processes, calls_per_s=round(per_second))
+        say(what=name, processes=processes, per_second=round(per_second))
     say(ratio=f"throughput agent / redis, {processes} processes", value=ratio(found, "agent", "redis"))
 
 
