@@ -61,12 +61,12 @@ final class MiddlewareTest extends TestCase
         $first = self::answer($middleware);
         self::assertSame('done', (string) $first->getBody());
         self::assertSame(['X-RateLimit-Limit' => '2', 'X-RateLimit-Remaining' => '1', 'X-RateLimit-Reset' => '1800'], self::told($first));
-        self::assertSame('1', self::answer($middleware, new Response(302))->getHeaderLine('X-RateLimit-Limit') ? '1' : '');
+        self::assertSame('2', self::answer($middleware, new Response(302))->getHeaderLine('X-RateLimit-Limit'));
         $denied = self::answer($middleware);
         self::assertSame(429, $denied->getStatusCode());
         self::assertSame('', (string) $denied->getBody());
         self::assertEqualsWithDelta(1800, (int) $denied->getHeaderLine('Retry-After'), 20);
-        self::assertSame('0', $denied->getHeaderLine('X-RateLimit-Remaining') ?: '0');
+        self::assertSame('0', $denied->getHeaderLine('X-RateLimit-Remaining'));
     }
 
     public function testIetfHeadersAddToAList(): void
@@ -89,7 +89,7 @@ final class MiddlewareTest extends TestCase
     {
         $middleware = new RateLimitMiddleware($this->agent(), new Psr17Factory(), 'web');
         $own = new Response(200, ['X-RateLimit-Limit' => '9', 'X-RateLimit-Remaining' => '0']);
-        self::assertSame(['X-RateLimit-Limit' => '9'], array_filter(self::told(self::answer($middleware, $own))));
+        self::assertSame('9', self::answer($middleware, $own)->getHeaderLine('X-RateLimit-Limit'));
         $more = new Response(200, ['X-RateLimit-Limit' => '9', 'X-RateLimit-Remaining' => '5']);
         self::assertSame('2', self::answer($middleware, $more)->getHeaderLine('X-RateLimit-Limit'));
     }
