@@ -31,8 +31,9 @@ type Authority interface {
 
 // Options of a Limiter. Zero fields get the defaults.
 type Options struct {
-	Redis      Authority     // nil: standalone
-	Health     func() Health // of Redis
+	Redis  Authority     // nil: standalone
+	Health func() Health // of Redis
+	// Node, if set, returns how the server fares that keeps the buckets of a home.
 	Node       func(home uint16) NodeHealth
 	Timeout    time.Duration        // a call's budget for Redis; default 20 ms
 	MaxBuckets int                  // default 250,000
