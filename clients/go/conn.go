@@ -33,7 +33,6 @@ type conn struct {
 	writing    chan struct{} // held while writing; a channel, because those who wait for it have a budget
 	readerDone chan struct{}
 	reads      atomic.Uint64 // how often bytes came
-	sorting    atomic.Bool   // the reader has bytes that it has not handed out
 	begun      atomic.Int64  // when the message began that is not whole yet, in Unix nanoseconds; 0: none is due
 
 	mu   sync.Mutex // mu guards the fields that follow
@@ -47,9 +46,8 @@ type conn struct {
 // takes the connection to be stuck.
 const longestMessage = 10 * time.Millisecond
 
-// lastReads is for how many milliseconds a call whose time is over waits for the
-// reader to hand out what has come, which takes it microseconds unless the machine
-// has no time for it.
+// lastReads is for how many milliseconds at most a call whose time is over waits for
+// the reader, which needs microseconds unless the machine has no time for it.
 const lastReads = 20
 
 var errHalfReply = errors.New("the rest of a reply does not come")
@@ -100,15 +98,8 @@ func (c *conn) exchange(ctx context.Context, encode encoder) ([]byte, error) {
 		return r.result, r.err
 	case <-ctx.Done():
 	}
-	for range lastReads {
-		if !c.sorting.Load() && !unread(c.nc) {
-			break
-		}
-		select {
-		case r := <-answer:
-			return r.result, r.err
-		case <-time.After(time.Millisecond):
-		}
+	if r, ok := c.lastLook(ctx, answer); ok {
+		return r.result, r.err
 	}
 	c.abandon(id)
 	select {
@@ -117,6 +108,24 @@ func (c *conn) exchange(ctx context.Context, encode encoder) ([]byte, error) {
 	default:
 		return nil, ctx.Err()
 	}
+}
+
+// lastLook waits for the reader to hand out a reply that came in time: while bytes
+// lie in the socket, and a moment longer where this process itself was late.
+func (c *conn) lastLook(ctx context.Context, answer chan reply) (r reply, ok bool) {
+	deadline, _ := ctx.Deadline()
+	starved := time.Since(deadline) > time.Millisecond
+	for n := range lastReads {
+		if !unread(c.nc) && (!starved || n >= lastReads/4) {
+			break
+		}
+		select {
+		case r := <-answer:
+			return r, true
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return reply{}, false
 }
 
 // unread tells whether bytes came that the reader has not had the time for, on a
@@ -221,9 +230,7 @@ func (c *conn) read() {
 	var s protocol.Scanner
 	buf := make([]byte, 0, 4<<10)
 	for {
-		c.sorting.Store(false)
 		n, err := c.nc.Read(buf[len(buf):cap(buf)])
-		c.sorting.Store(true)
 		if n > 0 {
 			c.reads.Add(1)
 		}
