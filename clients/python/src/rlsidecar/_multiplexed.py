@@ -142,20 +142,20 @@ class Connection:
 
     def _readable(self) -> None:
         try:
-            data = self._sock.recv(self._inbox.room())
+            self._read()
         except BlockingIOError:
             return
         except OSError as e:
             self._end(self._broken(f"the connection to the agent broke: {e}"))
-            return
-        if not data:
-            self._end(self._broken("the agent closed the connection"))
-            return
-        try:
-            for message in self._inbox.take(data):
-                self._deliver(message)
         except ProtocolError as e:
             self._end(e)
+
+    def _read(self) -> None:
+        data = self._sock.recv(self._inbox.room())
+        if not data:
+            self._end(self._broken("the agent closed the connection"))
+        for message in self._inbox.take(data):
+            self._deliver(message)
 
     def _deliver(self, message: list[Any]) -> None:
         if is_notification(message):
