@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
-POLICIES = "policies:\n  api: {limit: 1000000000/second}\n"
+POLICIES = "policies:\n  api: {limit: 100000000/minute}\n"
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class Client:
                     unix:///run/rlsidecar/rlsidecar.sock
     timeout:        seconds a whole call may take, connecting included; default
                     RLSIDECAR_TIMEOUT_MS, then 0.05
-    on_unavailable: what a call that gets no decision does: "allow", "deny" or
+    on_unavailable: what a call that gets no decision does: "allow", "deny", "local" or
                     "raise"; default RLSIDECAR_ON_UNAVAILABLE, then "allow"
     app:            the name of the calling application, where the operator lets callers
                     say so; default RLSIDECAR_APP, then none

@@ -27,7 +27,8 @@ from ._arguments import (
 )
 from ._decision import AllDecision, Decision, ThrottleReply, unanswered, unanswered_throttle
 from ._errors import InvalidRequest, RlsidecarError, Unavailable
-from ._limit import Limit
+from ._limit import Inline, Limit
+from ._local import LocalBuckets
 from ._settings import app_name, call_timeout, is_disabled, unavailable_mode
 
 LOG_INTERVAL = 10.0
@@ -63,6 +64,7 @@ class Questions:
         self.on_unavailable = unavailable_mode(on_unavailable)
         self.app = app_name(app)
         self.disabled = is_disabled()
+        self._local = LocalBuckets()
         self._quiet_until = 0.0
         self._unreported = 0
 
@@ -83,7 +85,7 @@ class Questions:
             params,
             (self.timeout if timeout is None else check_timeout(timeout)) + wait,
             _wire.decision,
-            lambda allow: unanswered(allow, cost, capacity),
+            lambda allow: self._instead(allow, wire, key, cost, capacity),
         )
 
     def acquire_all(self, items: Iterable[Item], wait: float, timeout: float | None) -> Question[AllDecision]:
@@ -93,7 +95,10 @@ class Questions:
         params = ([(wire, key, cost) for wire, key, cost, _ in asked], *self._options(wait))
 
         def otherwise(allow: bool) -> AllDecision:
-            decisions = tuple(unanswered(allow, cost, capacity) for _, _, cost, capacity in asked)
+            for take in (False, True):
+                decisions = tuple(self._instead(allow, *one, take=take) for one in asked)
+                if not all(decisions):
+                    break
             return AllDecision(all(decisions), decisions)
 
         decode = partial(_wire.all_decision, len(asked))
@@ -111,7 +116,7 @@ class Questions:
             params,
             self._budget(timeout),
             _wire.decision,
-            lambda allow: unanswered(allow, cost, capacity),
+            lambda allow: self._instead(allow, wire, key, cost, capacity, take=False),
         )
 
     def refund(self, limit: str | Limit, key: Key, cost: int, timeout: float | None) -> Question[bool]:
@@ -157,7 +162,7 @@ class Questions:
         self.report(failure)
         if self.on_unavailable == "raise":
             raise failure
-        return question.otherwise(self.on_unavailable == "allow")
+        return question.otherwise(self.on_unavailable != "deny")
 
     def report(self, failure: RlsidecarError) -> None:
         """One line per interval in the log."""
@@ -173,6 +178,14 @@ class Questions:
             failure,
             unreported,
         )
+
+    def _instead(
+        self, allow: bool, wire: str | Inline, key: Key, cost: int, capacity: int | None, *, take: bool = True
+    ) -> Decision:
+        """The decision of a call that the agent gave none for."""
+        if self.on_unavailable != "local" or self.disabled or isinstance(wire, str) or capacity is None:
+            return unanswered(allow, cost, capacity)
+        return self._local.ask(wire, key, cost, capacity, take)
 
     def _budget(self, timeout: float | None) -> float:
         return self.timeout if timeout is None else check_timeout(timeout)

@@ -13,7 +13,7 @@ DEFAULT_ADDRESS = "unix:///run/rlsidecar/rlsidecar.sock"
 DEFAULT_TIMEOUT = 0.05
 MAX_PATH_BYTES = 107
 
-OnUnavailable = Literal["allow", "deny", "raise"]
+OnUnavailable = Literal["allow", "deny", "local", "raise"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _YES = frozenset({"1", "true", "yes", "on"})
@@ -54,7 +54,7 @@ def unavailable_mode(mode: str | None) -> OnUnavailable:
         mode = os.environ.get("RLSIDECAR_ON_UNAVAILABLE") or "allow"
     if mode not in get_args(OnUnavailable):
         there_are = ", ".join(get_args(OnUnavailable))
-        raise ValueError(f"on_unavailable {mode!r}: this version has {there_are}")
+        raise ValueError(f"on_unavailable {mode!r}: there are {there_are}")
     return cast(OnUnavailable, mode)
 
 
