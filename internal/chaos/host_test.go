@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -73,7 +74,7 @@ func newHost(t *testing.T, number int, redis string) *host {
 	if err := os.WriteFile(h.config, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if h.client, err = rlsidecar.New(h.socket, rlsidecar.WithTimeout(clientTimeout), rlsidecar.WithOnUnavailable(rlsidecar.Raise)); err != nil {
+	if h.client, err = rlsidecar.New(h.socket, rlsidecar.WithTimeout(clientTimeout), rlsidecar.WithOnUnavailable(rlsidecar.Raise), rlsidecar.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -21,7 +21,7 @@ const (
 const (
 	strict  = "strict"  // twice the limit is asked for, and nothing given without Redis: never above the bound
 	shared  = "shared"  // the same, but with a share without Redis
-	calm    = "calm"    // a tenth of the limit is asked for: every denial is wrong
+	calm    = "calm"    // less than a tenth of the limit is asked for: every denial is wrong
 	control = "control" // all keys are blocked, Redis is never asked: how late a call is by the machine alone
 )
 
@@ -53,7 +53,7 @@ type caller struct {
 	notes       []note
 }
 
-// callers are those of one host: 2 × 100 calls a second for each hot key, 10 for
+// callers are those of one host: 2 × 100 calls a second for each hot key, 7 for
 // each of the calm ones, and 200 that show how busy the machine is.
 func callers(h *host) (all []*caller) {
 	for range 2 {
@@ -62,7 +62,7 @@ func callers(h *host) (all []*caller) {
 			&caller{host: h, policy: shared, key: "hot", every: 10 * time.Millisecond})
 	}
 	for i := range calmKeys {
-		all = append(all, &caller{host: h, policy: calm, key: string(rune('a' + i)), every: 100 * time.Millisecond})
+		all = append(all, &caller{host: h, policy: calm, key: string(rune('a' + i)), every: 150 * time.Millisecond})
 	}
 	return append(all, &caller{host: h, policy: control, key: "k", every: 5 * time.Millisecond})
 }
