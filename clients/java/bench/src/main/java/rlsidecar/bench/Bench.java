@@ -15,6 +15,7 @@ import java.util.concurrent.CountDownLatch;
  */
 public final class Bench {
   private static final long WARM_UP = 2_000_000_000L;
+  private static final int WARM_UP_CALLS = 30_000; // enough for the compiler to be done with them
 
   private Bench() {}
 
@@ -33,6 +34,9 @@ public final class Bench {
 
   private static void latency(Asker.Kind kind, String address, long seconds) throws Exception {
     try (Asker asker = kind.open(address)) {
+      for (int i = 0; i < WARM_UP_CALLS; i++) {
+        asker.ask(i);
+      }
       measure(asker, WARM_UP);
       long[] sorted = measure(asker, seconds * 1_000_000_000L);
       Arrays.sort(sorted);
