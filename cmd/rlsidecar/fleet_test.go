@@ -50,7 +50,7 @@ func startFleet(t testing.TB, redis *redistest.Server, agents int, yaml string) 
 	for i := range agents {
 		socket := filepath.Join(dir, strconv.Itoa(i))
 		launch(t, "serve", "--socket", socket, "--config", config, "--log-level", "error", "--procs", "1")
-		client, err := rlsidecar.New(socket, rlsidecar.WithTimeout(10*time.Second))
+		client, err := rlsidecar.New(socket, rlsidecar.WithTimeout(10*time.Second), rlsidecar.WithOnUnavailable(rlsidecar.Raise))
 		if err != nil {
 			t.Fatal(err)
 		}
