@@ -65,20 +65,25 @@ async def hung(client: Any, path: Path, binary: Path) -> Measured:
         return await calls(client, 40)
 
 
+async def paced(client: Any, going: Callable[[], bool]) -> Measured:
+    measured: Measured = []
+    while going():
+        measured += await calls(client, 1)
+        await asyncio.sleep(0.001)
+    return measured
+
+
 async def restarting(client: Any, path: Path, binary: Path) -> Measured:
     """A call every millisecond or so, from before the first start until the last stop."""
     measured: Measured = []
     command: list[str | Path] = [binary, "serve", "--socket", path, "--redis", "none", "--log-level", "error"]
     for _ in range(3):
-        agent = subprocess.Popen(command)
-        end = time.monotonic() + 1
-        while time.monotonic() < end:
-            measured += await calls(client, 1)
-            await asyncio.sleep(0.001)
-        agent.terminate()
-        while agent.poll() is None:
-            measured += await calls(client, 1)
-            await asyncio.sleep(0.001)
+        with subprocess.Popen(command) as agent:
+            try:
+                measured += await paced(client, lambda end=time.monotonic() + 1: time.monotonic() < end)
+            finally:
+                agent.terminate()
+            measured += await paced(client, lambda agent=agent: agent.poll() is None)
     return measured
 
 
