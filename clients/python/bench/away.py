@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,14 @@ async def paced(client: Any, going: Callable[[], bool]) -> Measured:
     return measured
 
 
+def before(end: float) -> bool:
+    return time.monotonic() < end
+
+
+def alive(agent: subprocess.Popen[bytes]) -> bool:
+    return agent.poll() is None
+
+
 async def restarting(client: Any, path: Path, binary: Path) -> Measured:
     """A call every millisecond or so, from before the first start until the last stop."""
     measured: Measured = []
@@ -80,10 +89,11 @@ async def restarting(client: Any, path: Path, binary: Path) -> Measured:
     for _ in range(3):
         with subprocess.Popen(command) as agent:
             try:
-                measured += await paced(client, lambda end=time.monotonic() + 1: time.monotonic() < end)
+                end = time.monotonic() + 1
+                measured += await paced(client, partial(before, end))
             finally:
                 agent.terminate()
-            measured += await paced(client, lambda agent=agent: agent.poll() is None)
+            measured += await paced(client, partial(alive, agent))
     return measured
 
 
