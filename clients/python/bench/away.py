@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,20 +66,34 @@ async def hung(client: Any, path: Path, binary: Path) -> Measured:
         return await calls(client, 40)
 
 
+async def paced(client: Any, going: Callable[[], bool]) -> Measured:
+    measured: Measured = []
+    while going():
+        measured += await calls(client, 1)
+        await asyncio.sleep(0.001)
+    return measured
+
+
+def before(end: float) -> bool:
+    return time.monotonic() < end
+
+
+def alive(agent: subprocess.Popen[bytes]) -> bool:
+    return agent.poll() is None
+
+
 async def restarting(client: Any, path: Path, binary: Path) -> Measured:
     """A call every millisecond or so, from before the first start until the last stop."""
     measured: Measured = []
     command: list[str | Path] = [binary, "serve", "--socket", path, "--redis", "none", "--log-level", "error"]
     for _ in range(3):
-        agent = subprocess.Popen(command)
-        end = time.monotonic() + 1
-        while time.monotonic() < end:
-            measured += await calls(client, 1)
-            await asyncio.sleep(0.001)
-        agent.terminate()
-        while agent.poll() is None:
-            measured += await calls(client, 1)
-            await asyncio.sleep(0.001)
+        with subprocess.Popen(command) as agent:
+            try:
+                end = time.monotonic() + 1
+                measured += await paced(client, partial(before, end))
+            finally:
+                agent.terminate()
+            measured += await paced(client, partial(alive, agent))
     return measured
 
 
