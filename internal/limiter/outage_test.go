@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	outage     = 30 * time.Second
+	outage     = 20 * time.Second
 	mostExcess = 0.15 // of the capacity, over outage and recovery
 )
 
@@ -71,7 +71,7 @@ func TestOversubscribedShares(t *testing.T) {
 		t.Run(c.down, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, "limit: 1000/second, when_redis_is_down: {mode: local, "+c.down+"}", c.agents, 5)
-			if in, _ := w.cutOff("even", 12); in < c.least || in > c.most {
+			if in, _ := w.cutOff("even", 4); in < c.least || in > c.most {
 				t.Errorf("%.3f of the limit in the outage: want %g to %g", in, c.least, c.most)
 			}
 		})
