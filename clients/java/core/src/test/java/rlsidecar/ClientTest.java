@@ -11,6 +11,7 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashSet;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -278,6 +279,28 @@ class ClientTest {
         assertEquals(i, client.tryAcquireAsync("api", key(i)).toCompletableFuture().get().limit());
       }
       assertEquals(1, agent.connections());
+    }
+  }
+
+  @Test
+  void aPermitThatComesTooLateIsGivenBack() throws Exception {
+    CompletableFuture<String> release = new CompletableFuture<>();
+    CountDownLatch expired = new CountDownLatch(1);
+    FakeAgent.Script script =
+        (agent, number, request) -> {
+          if (number > 0) {
+            release.complete(HexFormat.of().formatHex(request));
+            return null;
+          }
+          expired.await();
+          return FakeAgent.reply(request, "98c30302ce000927c000010009");
+        };
+    try (FakeAgent agent = FakeAgent.scripted(script)) {
+      connect(agent.address(), Duration.ofMillis(100));
+      CompletableFuture<Decision> late = client.tryAcquireAsync("exports", "k").toCompletableFuture();
+      assertThrows(CompletionException.class, late::join);
+      expired.countDown();
+      assertEquals("9302a772656c656173659109", release.get(10, TimeUnit.SECONDS));
     }
   }
 
