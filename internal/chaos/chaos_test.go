@@ -102,10 +102,11 @@ func (o *outcome) slow() (f faults) {
 
 const (
 	recoveryTime         = 2 * time.Second
-	connectionsOnce      = 40              // all pools anew, to each of six nodes
-	connectionsPerSecond = 10              // of trying again
-	sharedSlack          = 0.15 * hotLimit // of an outage and the recovery from it
-	sparedSlack          = 0.05            // decisions that a busy machine has made without Redis
+	connectionsOnce      = 40                                                  // all pools anew, to each of six nodes
+	connectionsPerSecond = 10                                                  // of trying again
+	probeEvery           = 0.65                                                // s, at most: agents find Redis again that far apart
+	sharedSlack          = probeEvery * hotLimit * (hostCount - 1) / hostCount // by the others' shares while one has it again
+	sparedSlack          = 0.05                                                // decisions that a busy machine has made without Redis
 	leastUsed            = 0.9
 )
 
