@@ -156,7 +156,7 @@ func (r *Redis) ranges(ctx context.Context) ([]slotRange, error) {
 	defer cancel()
 	up, lost := r.byHealth()
 	for _, n := range up {
-		if all, err := rangesOf(ctx, n.addr, n.client); err == nil {
+		if all, err := rangesOf(ctx, n.addr, n.client.Load()); err == nil {
 			return all, nil
 		}
 	}
@@ -167,7 +167,7 @@ func (r *Redis) ranges(ctx context.Context) ([]slotRange, error) {
 	views := make(chan view, len(lost)+len(r.seeds))
 	for _, n := range lost {
 		go func() {
-			all, err := rangesOf(ctx, n.addr, n.client)
+			all, err := rangesOf(ctx, n.addr, n.client.Load())
 			views <- view{all, err}
 		}()
 	}
@@ -241,7 +241,7 @@ func (r *Redis) nodeAt(addr string) *node {
 	defer r.mu.Unlock()
 	n := r.nodes[addr]
 	if n == nil && !r.closed {
-		n = r.newNode(addr, redis.NewClient(r.at(addr)))
+		n = r.newNode(addr, func() *redis.Client { return redis.NewClient(r.at(addr)) })
 		r.nodes[addr] = n
 		r.work.Go(func() { n.run(r.life) })
 	}

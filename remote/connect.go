@@ -143,13 +143,13 @@ func (r *Redis) at(addr string) *redis.Options {
 	return &c
 }
 
-// failover returns the client of the master that the sentinels at seeds name.
-func (o *Options) failover(c *redis.Options, seeds []string) (*redis.Client, error) {
+// failover returns the options for the master that the sentinels at seeds name.
+func (o *Options) failover(c *redis.Options, seeds []string) (*redis.FailoverOptions, error) {
 	password, err := o.SentinelPassword.read()
 	if err != nil {
 		return nil, fmt.Errorf("the password of the sentinels: %w", err)
 	}
-	return redis.NewFailoverClient(&redis.FailoverOptions{
+	return &redis.FailoverOptions{
 		MasterName: o.Master, SentinelAddrs: seeds,
 		SentinelUsername: o.SentinelUsername, SentinelPassword: password,
 		Username: c.Username, Password: c.Password, CredentialsProviderContext: c.CredentialsProviderContext,
@@ -158,7 +158,7 @@ func (o *Options) failover(c *redis.Options, seeds []string) (*redis.Client, err
 		DialTimeout: c.DialTimeout, PoolTimeout: c.PoolTimeout, ReadTimeout: c.ReadTimeout, WriteTimeout: c.WriteTimeout,
 		PoolSize: c.PoolSize, MaxActiveConns: c.MaxActiveConns, PipelinePoolSize: c.PipelinePoolSize,
 		ReadBufferSize: c.ReadBufferSize, WriteBufferSize: c.WriteBufferSize,
-	}), nil
+	}, nil
 }
 
 // counting counts the connections that a client opens.

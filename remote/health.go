@@ -181,7 +181,7 @@ func (r *Redis) Status() Status {
 // warnOfEviction looks whether Redis may forget buckets to save memory, if the agent
 // may ask that.
 func (n *node) warnOfEviction(ctx context.Context) {
-	info, err := n.client.Info(ctx, "memory").Result()
+	info, err := n.client.Load().Info(ctx, "memory").Result()
 	if err != nil {
 		return
 	}

@@ -21,7 +21,8 @@ import (
 type node struct {
 	r         *Redis
 	addr      string
-	client    *redis.Client
+	connect   func() *redis.Client
+	client    atomic.Pointer[redis.Client]
 	health    health
 	heard     atomic.Int64  // Unix ns when it last answered a script
 	slot      atomic.Int32  // one that it keeps; of a cluster
@@ -37,14 +38,14 @@ type node struct {
 	closed  bool
 }
 
-func (r *Redis) newNode(addr string, client *redis.Client) *node {
-	n := &node{r: r, addr: addr, client: client, attempted: make(chan struct{}), gone: make(chan struct{})}
+func (r *Redis) newNode(addr string, connect func() *redis.Client) *node {
+	n := &node{r: r, addr: addr, connect: connect, attempted: make(chan struct{}), gone: make(chan struct{})}
 	log := r.o.Log
 	if r.clustered() {
 		log = log.With("node", addr)
 	}
 	n.health.init(log)
-	client.AddHook(counting{r})
+	n.renew()
 	return n
 }
 
@@ -136,7 +137,7 @@ type place struct {
 // exec runs one pipeline and answers its questions, but for those that did not run and
 // may be sent again.
 func (n *node) exec(ctx context.Context, batch []*bucket.Question, asking, again bool) (missing []*bucket.Question, elsewhere map[place][]*bucket.Question) {
-	pipe := n.client.Pipeline()
+	pipe := n.client.Load().Pipeline()
 	calls := n.r.calls(ctx, batch)
 	for _, c := range calls {
 		if asking {
@@ -302,7 +303,8 @@ func scriptsOf(batch []*bucket.Question) (all []*script) {
 // load has the node keep scripts. Where SCRIPT is not allowed, they are run without
 // any bucket: that does nothing, and Redis keeps what it has run.
 func (n *node) load(ctx context.Context, scripts []*script) error {
-	_, err := n.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	client := n.client.Load()
+	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, s := range scripts {
 			p.ScriptLoad(ctx, s.text)
 		}
@@ -311,7 +313,7 @@ func (n *node) load(ctx context.Context, scripts []*script) error {
 	if !redis.HasErrorPrefix(err, "NOPERM") && !redis.HasErrorPrefix(err, "ERR unknown command") {
 		return err
 	}
-	_, refused := n.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, refused := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, s := range scripts {
 			p.Eval(ctx, s.text, nil)
 		}
@@ -325,6 +327,7 @@ func (n *node) load(ctx context.Context, scripts []*script) error {
 
 // run reaches for the node, and again whenever it is lost, until ctx or the node ends.
 func (n *node) run(ctx context.Context) {
+	defer func() { n.client.Load().Close() }() // after close, reach may have made another
 	n.reach(ctx)
 	close(n.attempted)
 	for wait := firstProbe; ; wait = probeEvery {
@@ -366,14 +369,18 @@ func (n *node) started(ctx context.Context) {
 // reach connects, loads the scripts, and marks the node reachable if a whole ask on a
 // key of its own is answered within the time a call has.
 func (n *node) reach(ctx context.Context) {
-	if err := n.warm(ctx); err != nil {
+	err := n.knock(ctx)
+	if err == nil {
+		err = n.warm(ctx)
+	}
+	if err != nil {
 		n.unreached(ctx, err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.r.o.Timeout)
 	defer cancel()
 	probe := n.r.command(ctx, []*bucket.Question{n.probe()})
-	err := n.client.Process(ctx, probe)
+	err = n.client.Load().Process(ctx, probe)
 	if replies, _ := probe.Slice(); err == nil && len(replies) == 1 {
 		err = keyError(replies[0])
 	}
@@ -390,6 +397,36 @@ func (n *node) reach(ctx context.Context) {
 func (n *node) unreached(ctx context.Context, err error) {
 	if !errors.Is(ctx.Err(), context.Canceled) {
 		n.fail(n.r.classify(err))
+	}
+}
+
+// knock looks whether somebody listens, and has a new client for the node if it was
+// lost: go-redis counts the connections that could not be made, over the life of a
+// client, and from the fifth on tries only once a second.
+func (n *node) knock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	o := n.client.Load().Options()
+	n.r.dials.Add(1)
+	conn, err := o.Dialer(ctx, o.Network, o.Addr)
+	if err != nil {
+		return err
+	}
+	conn.Close()
+	select {
+	case <-n.attempted:
+		n.renew()
+	default: // the first client has not been used
+	}
+	return nil
+}
+
+// renew has a new client for the node, and closes the one it had.
+func (n *node) renew() {
+	client := n.connect()
+	client.AddHook(counting{n.r})
+	if old := n.client.Swap(client); old != nil {
+		old.Close()
 	}
 }
 
@@ -416,7 +453,7 @@ func (n *node) warm(ctx context.Context) error {
 	n.warnOfEviction(ctx)
 	errs := make(chan error, pipelines)
 	for range pipelines {
-		conn := n.client.Conn()
+		conn := n.client.Load().Conn()
 		defer conn.Close() // not before all have answered: each is to be another
 		go func() { errs <- conn.Ping(ctx).Err() }()
 	}
@@ -446,6 +483,6 @@ func (n *node) close() {
 	case <-ended:
 	case <-time.After(patience): // redis.timeout may be long: break the connections
 	}
-	n.client.Close()
+	n.client.Load().Close()
 	<-ended
 }

@@ -354,6 +354,24 @@ func TestRedisComesLater(t *testing.T) {
 	r.report(took)
 }
 
+// However often nobody listened, the first try after somebody does brings Redis back.
+func TestFirstTryCounts(t *testing.T) {
+	server := redistest.Start(t)
+	r := reached(t, server.URL(), leisure)
+	close(r.node().attempted)
+	server.Stop()
+	for range 3 * (pipelines + 1) {
+		r.node().reach(t.Context())
+		if r.Reachable(0) {
+			t.Fatal("reached though nobody listens")
+		}
+	}
+	server.Restart(t)
+	if r.node().reach(t.Context()); !r.Reachable(0) {
+		t.Errorf("not reached at the first try: %+v", r.Status())
+	}
+}
+
 // A key that is somebody else's takes its own bucket out, and no other.
 func TestForeignKeyConcernsItsBucketAlone(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -96,22 +96,22 @@ func Open(o Options) (*Redis, error) {
 	r.health.init(o.Log)
 	switch o.Mode {
 	case Single:
-		r.only(redis.NewClient(r.at(seeds[0])), seeds[0])
+		r.only(seeds[0], func() *redis.Client { return redis.NewClient(r.at(seeds[0])) })
 	case Cluster:
 		r.keys = 1 // keys of several slots cannot be told in one call
 	case Sentinel:
-		client, err := o.failover(dial, seeds)
+		failover, err := o.failover(dial, seeds)
 		if err != nil {
 			return nil, err
 		}
-		r.only(client, "master "+o.Master)
+		r.only("master "+o.Master, func() *redis.Client { return redis.NewFailoverClient(failover) })
 	}
 	return r, nil
 }
 
-// only makes client that of the one node there is.
-func (r *Redis) only(client *redis.Client, addr string) {
-	r.topology.Store(&topology{nodes: []*node{r.newNode(addr, client)}})
+// only makes a topology of one node.
+func (r *Redis) only(addr string, connect func() *redis.Client) {
+	r.topology.Store(&topology{nodes: []*node{r.newNode(addr, connect)}})
 }
 
 func (r *Redis) clustered() bool { return r.o.Mode == Cluster }

@@ -24,7 +24,7 @@ import (
 var herdTable = flag.String("herd-table", "", "measure 50 agents and write the table to this `file`")
 
 const (
-	poolSize  = 5               // connections of one agent to one Redis at most
+	poolSize  = 6               // connections of one agent to one Redis at most, the one that knocks included
 	watchTime = 4 * time.Second // after Redis is back
 	lookEvery = 100 * time.Millisecond
 )
