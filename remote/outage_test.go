@@ -361,6 +361,9 @@ func TestFirstTryCounts(t *testing.T) {
 	close(r.node().attempted)
 	server.Stop()
 	for range 3 * (pipelines + 1) {
+		if got := sendABC(r); got != "refused refused refused" {
+			t.Fatalf("outcomes %s with nobody there", got)
+		}
 		r.node().reach(t.Context())
 		if r.Reachable(0) {
 			t.Fatal("reached though nobody listens")
