@@ -311,7 +311,7 @@ func (b *Bucket) Ask(now time.Duration, w Want) bucket.Ask {
 		keep = min(b.permits, int64(2*rate*(b.horizon+w.Lead.Seconds())))
 	}
 	a := bucket.Ask{
-		Reset: w.Reset, Refund: b.refund, Debit: b.debit,
+		Reset: w.Reset, Refund: b.refund, Debit: b.owed(now),
 		Epoch: b.epoch, Slot: b.slot, Recorded: b.recorded, Keep: keep, Return: b.permits - keep,
 		Queued: w.Queued, Unit: w.Unit, Need: w.Hint,
 		Lease: w.Lease && b.permits == keep && !b.Rule.Direct(),

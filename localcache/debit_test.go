@@ -51,3 +51,35 @@ func TestDebitOnItsWayIsNotOwedTwice(t *testing.T) {
 		}
 	}
 }
+
+// What an outage let through is paid as far as it would still be missing if it had been
+// taken from the bucket at once.
+func TestOnlyWhatIsStillUsedIsPaid(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		rule  bucket.Rule
+		every time.Duration // a permit, for 6 s
+		paid  int64
+	}{
+		{"less than refills", bucket.Rule{}, 100 * time.Millisecond, 1},
+		{"as much as there is", bucket.Rule{}, 10 * time.Millisecond, 20},
+		{"of a window, in this one", bucket.Rule{Algorithm: bucket.FixedWindow}, 100 * time.Millisecond, 10},
+		{"of the last period of a log", bucket.Rule{Algorithm: bucket.SlidingLog}, 100 * time.Millisecond, 10},
+		{"of the last period and part of a window", bucket.Rule{Algorithm: bucket.SlidingWindow}, 100 * time.Millisecond, 10},
+	} {
+		rule, err := c.rule.With(bucket.Limit{Count: 20, Period: time.Second, Burst: 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := New(64, func(*Bucket) {}).Shard(nil).Get(Key{}.Policy, []byte("k"))
+		b.Adopt(&rule)
+		now := time.Second
+		for ; now < 7*time.Second; now += c.every {
+			b.TakeLocal(now, 1, 1, true)
+		}
+		now -= c.every
+		if a := b.Ask(now, Want{}); a.Debit < c.paid || a.Debit > c.paid+1 {
+			t.Errorf("%s: %d permits paid, want %d or one more", c.name, a.Debit, c.paid)
+		}
+	}
+}

@@ -43,6 +43,18 @@ func (b *Bucket) RefundLocal(now time.Duration, cost int64, share float64) int64
 	return owed
 }
 
+// owed is the debit, or what of it still counts. A bucket that is asked for less than it
+// refills is full again after an outage, however much it let through: to have all of that
+// paid would empty it.
+func (b *Bucket) owed(now time.Duration) int64 {
+	if b.debit == 0 || b.local == nil {
+		return b.debit
+	}
+	l := b.refillLocal(now, b.local.share)
+	used := int64(math.Ceil(l.gauge.Used(b.Rule, l.share, now.Microseconds()) - 1e-6))
+	return min(b.debit, used+b.refund) // a refund that is told by itself is not used any more
+}
+
 // ResetLocal makes the local limit start afresh.
 func (b *Bucket) ResetLocal() {
 	b.local, b.known, b.debit, b.refund = nil, 0, 0, 0

@@ -28,7 +28,7 @@ w = w * w
 w = w * w
 w = w * w
 demand = demand * w + arrived / 0.5
-hosts = hosts * w + min(since, 0.1) / 0.5
+hosts = hosts * w + min(since, 0.5) / 0.5
 at = now
 
 --- grant

@@ -25,7 +25,7 @@ const (
 	resends    = 3    // of a question that did not run: its script was missing, its slot elsewhere
 	patience   = time.Second
 	firstProbe = 100 * time.Millisecond
-	probeEvery = 500 * time.Millisecond
+	probeEvery = 250 * time.Millisecond
 )
 
 // Options say which Redis and how.

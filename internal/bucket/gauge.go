@@ -61,6 +61,19 @@ func (g *Gauge) Free(r *Rule, share float64, now, out int64) float64 {
 	return g.levels.least(r)
 }
 
+// Used returns the permits that are not free because they were used, of the limit of
+// which it is most.
+func (g *Gauge) Used(r *Rule, share float64, now int64) (used float64) {
+	for i := range r.N {
+		if g.slides != nil {
+			used = max(used, g.slides[i].used(r.span(i), now))
+		} else {
+			used = max(used, r.Rate(i, share).Cap-g.levels[i].Permits)
+		}
+	}
+	return used
+}
+
 // Use counts permits as used now.
 func (g *Gauge) Use(r *Rule, now int64, permits float64) {
 	if g.slides != nil {

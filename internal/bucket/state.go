@@ -205,7 +205,7 @@ func (s *State) report(r *Rule, now int64, a *Ask) bool {
 func (s *State) estimate(now int64, a *Ask) {
 	w := decay(float64(now-s.At) / 1e6 / demandWindow)
 	s.Demand = s.Demand*w + a.Arrived/demandWindow
-	s.Hosts = s.Hosts*w + min(a.Since, 0.1)/demandWindow
+	s.Hosts = s.Hosts*w + min(a.Since, demandWindow)/demandWindow
 	s.At = now
 }
 
