@@ -400,11 +400,11 @@ func (n *node) unreached(ctx context.Context, err error) {
 	}
 }
 
-// knock looks whether somebody listens, and has a new client for the node if it was
-// lost: go-redis counts the connections that could not be made, over the life of a
-// client, and from the fifth on tries only once a second.
+// knock looks whether somebody answers, be it that we are not let in, and has a new
+// client for the node if it was lost: go-redis counts the connections that could not be
+// made, over the life of a client, and from the fifth on tries only once a second.
 func (n *node) knock(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, min(patience, max(knockTime, 5*n.r.o.Timeout)))
 	defer cancel()
 	o := n.client.Load().Options()
 	n.r.dials.Add(1)
@@ -412,7 +412,17 @@ func (n *node) knock(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conn.Close()
+	defer conn.Close()
+	end, _ := ctx.Deadline()
+	if err := conn.SetDeadline(end); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte("*1\r\n$4\r\nPING\r\n")); err != nil {
+		return err
+	}
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		return err
+	}
 	select {
 	case <-n.attempted:
 		n.renew()

@@ -24,6 +24,7 @@ const (
 	silence    = 3    // times the time-out that a busy Redis may say nothing
 	resends    = 3    // of a question that did not run: its script was missing, its slot elsewhere
 	patience   = time.Second
+	knockTime  = 250 * time.Millisecond // at least, for an answer from a node that was lost
 	firstProbe = 100 * time.Millisecond
 	probeEvery = 250 * time.Millisecond
 )

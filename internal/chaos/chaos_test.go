@@ -104,7 +104,7 @@ const (
 	recoveryTime         = 2 * time.Second
 	connectionsOnce      = 40                                                  // all pools anew, to each of six nodes
 	connectionsPerSecond = 10                                                  // of trying again
-	probeEvery           = 0.65                                                // s, at most: agents find Redis again that far apart
+	probeEvery           = 0.57                                                // s, at most: agents find Redis again that far apart
 	sharedSlack          = probeEvery * hotLimit * (hostCount - 1) / hostCount // by the others' shares while one has it again
 	sparedSlack          = 0.05                                                // decisions that a busy machine has made without Redis
 	leastUsed            = 0.9

@@ -21,7 +21,7 @@ const (
 const (
 	strict  = "strict"  // twice the limit is asked for, and nothing given without Redis: never above the bound
 	shared  = "shared"  // the same, but with a share without Redis
-	calm    = "calm"    // less than a tenth of the limit is asked for: every denial is wrong
+	calm    = "calm"    // a third of the limit is asked for: every denial is wrong
 	control = "control" // all keys are blocked, Redis is never asked: how late a call is by the machine alone
 )
 
@@ -30,7 +30,7 @@ const policies = `
 policies:
   strict: {limit: 300/second, when_redis_is_down: deny}
   shared: {limit: 300/second}
-  calm: {limit: 300/second}
+  calm: {limit: 60/second}
   control: {limit: 1/second, block: ["*"]}
 `
 
