@@ -73,7 +73,6 @@ final class AsyncLoop implements Runnable {
         await();
         accept();
         exchange();
-        expire();
       }
       giveUp(new UnavailableException("the client was closed"));
     } catch (IOException | RuntimeException e) {
@@ -108,10 +107,12 @@ final class AsyncLoop implements Runnable {
   }
 
   private void exchange() {
+    long now = System.nanoTime(); // taken before the read, so that no call ends without a last one
     try {
       if (link != null) {
         link.receive(byDeadline::remove);
       }
+      expire(now);
       send();
     } catch (UnavailableException e) {
       disconnect(e);
@@ -164,8 +165,8 @@ final class AsyncLoop implements Runnable {
     }
   }
 
-  private void expire() {
-    while (!byDeadline.isEmpty() && byDeadline.first().deadline() - System.nanoTime() <= 0) {
+  private void expire(long now) {
+    while (!byDeadline.isEmpty() && byDeadline.first().deadline() - now <= 0) {
       Pending<?> call = byDeadline.first();
       boolean wasUnsent = unsent.remove(call);
       fail(call, new AgentTimeoutException("the agent did not answer in time"));

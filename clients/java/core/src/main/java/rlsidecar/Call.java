@@ -2,7 +2,6 @@ package rlsidecar;
 
 import java.time.Duration;
 import java.util.Optional;
-import java.util.OptionalLong;
 
 /**
  * One call to be decided: a limit, a key, and what else there is to say about it. Immutable.
@@ -15,7 +14,7 @@ import java.util.OptionalLong;
  */
 public final class Call {
   private final byte[] limit; // packed
-  private final OptionalLong capacity;
+  private final Limit own; // null: a policy of the agent
   private final byte[] key;
   private final boolean isBinary;
   private final long cost;
@@ -24,14 +23,14 @@ public final class Call {
 
   private Call(
       byte[] limit,
-      OptionalLong capacity,
+      Limit own,
       byte[] key,
       boolean isBinary,
       long cost,
       Duration wait,
       Duration timeout) {
     this.limit = limit;
-    this.capacity = capacity;
+    this.own = own;
     this.key = key;
     this.isBinary = isBinary;
     this.cost = cost;
@@ -91,11 +90,11 @@ public final class Call {
     }
     byte[] name = Arguments.policy(limit);
     byte[] packed = new Packer(name.length + 2).text(name).toBytes();
-    return new Call(packed, OptionalLong.empty(), key, isBinary, 1, Duration.ZERO, null);
+    return new Call(packed, null, key, isBinary, 1, Duration.ZERO, null);
   }
 
   private static Call of(Limit limit, byte[] key, boolean isBinary) {
-    return new Call(limit.wire(), limit.knownCapacity(), key, isBinary, 1, Duration.ZERO, null);
+    return new Call(limit.wire(), limit, key, isBinary, 1, Duration.ZERO, null);
   }
 
   /**
@@ -105,7 +104,7 @@ public final class Call {
    * @return a new call
    */
   public Call cost(long permits) {
-    return new Call(limit, capacity, key, isBinary, Arguments.number("cost", permits, 0), wait, timeout);
+    return new Call(limit, own, key, isBinary, Arguments.number("cost", permits, 0), wait, timeout);
   }
 
   /**
@@ -116,7 +115,7 @@ public final class Call {
    * @return a new call
    */
   public Call waitUpTo(Duration longest) {
-    return new Call(limit, capacity, key, isBinary, cost, Arguments.wait(longest), timeout);
+    return new Call(limit, own, key, isBinary, cost, Arguments.wait(longest), timeout);
   }
 
   /**
@@ -126,7 +125,7 @@ public final class Call {
    * @return a new call
    */
   public Call timeout(Duration budget) {
-    return new Call(limit, capacity, key, isBinary, cost, wait, Arguments.timeout(budget));
+    return new Call(limit, own, key, isBinary, cost, wait, Arguments.timeout(budget));
   }
 
   long cost() {
@@ -137,8 +136,13 @@ public final class Call {
     return Arguments.number("cost", cost, 1);
   }
 
-  OptionalLong capacity() {
-    return capacity;
+  /** The limit, where it is not a policy of the agent. */
+  Optional<Limit> ownLimit() {
+    return Optional.ofNullable(own);
+  }
+
+  byte[] key() {
+    return key;
   }
 
   long waitMillis() {

@@ -38,11 +38,12 @@ public final class Decision {
   }
 
   /** The decision of a call that the agent gave none for. A cost above a known capacity is denied. */
-  static Decision unanswered(boolean allowed, long cost, OptionalLong capacity) {
-    boolean possible = !capacity.isPresent() || cost <= capacity.getAsLong();
+  static Decision unanswered(boolean allowed, Call call) {
+    long capacity = call.ownLimit().map(Limit::capacity).orElse(0L);
+    boolean possible = capacity == 0 || call.cost() <= capacity;
     boolean passes = allowed && possible;
     long retryAfterMs = passes ? 0 : possible ? TRY_AGAIN_MS : NEVER;
-    return new Decision(passes, capacity.orElse(0), 0, 0, retryAfterMs, Source.CLIENT, false, 0);
+    return new Decision(passes, capacity, 0, 0, retryAfterMs, Source.CLIENT, false, 0);
   }
 
   /**

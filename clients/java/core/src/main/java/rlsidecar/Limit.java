@@ -3,7 +3,6 @@ package rlsidecar;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Optional;
-import java.util.OptionalLong;
 
 /**
  * A limit that the caller brings along, instead of the name of a policy: so many permits per period.
@@ -170,8 +169,13 @@ public final class Limit {
     return wire;
   }
 
-  OptionalLong knownCapacity() {
-    return OptionalLong.of(capacity());
+  boolean isConcurrency() {
+    return algorithm == Algorithm.CONCURRENCY;
+  }
+
+  /** The time in which one permit comes back. */
+  double nanosPerPermit() {
+    return period.toMillis() * 1e6 / count;
   }
 
   private byte[] pack() {

@@ -11,20 +11,20 @@ final class Question<T> {
   private final byte[] method;
   private final Consumer<Packer> params;
   private final Function<Unpacker, T> answer;
-  private final Function<Boolean, T> unanswered;
+  private final Function<Substitute, T> unanswered;
   private final long waitNanos;
   private final long budgetNanos;
 
   /**
    * @param params writes the list of parameters
    * @param answer reads the result
-   * @param unanswered what to make of having no answer, told whether the call is allowed
+   * @param unanswered what to make of having no answer, told what decides instead of the agent
    */
   Question(
       Method method,
       Consumer<Packer> params,
       Function<Unpacker, T> answer,
-      Function<Boolean, T> unanswered,
+      Function<Substitute, T> unanswered,
       long waitMillis,
       Duration timeout) {
     this.method = method.packed;
@@ -54,8 +54,8 @@ final class Question<T> {
     return answer.apply(result);
   }
 
-  T without(boolean allowed) {
-    return unanswered.apply(allowed);
+  T without(Substitute substitute) {
+    return unanswered.apply(substitute);
   }
 
   /** The methods of the wire, packed once. */

@@ -12,7 +12,6 @@ import static rlsidecar.Question.Method.RESET;
 import static rlsidecar.Question.Method.THROTTLE;
 
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
@@ -30,11 +29,13 @@ final class Questions {
   Question<Decision> acquire(Call call) {
     long cost = call.costOfAtLeastOne();
     long wait = call.waitMillis();
-    return decision(ACQUIRE, call, wait, packer -> packBucket(packer, call, cost, wait));
+    return decision(
+        ACQUIRE, call, wait, packer -> packBucket(packer, call, cost, wait), instead -> instead.take(call));
   }
 
   Question<Decision> peek(Call call) {
-    return decision(PEEK, call, 0, packer -> packBucket(packer, call, call.cost(), 0));
+    return decision(
+        PEEK, call, 0, packer -> packBucket(packer, call, call.cost(), 0), instead -> instead.peek(call));
   }
 
   Question<Boolean> refund(Call call) {
@@ -59,7 +60,7 @@ final class Questions {
         ACQUIRE_ALL,
         packer -> packAll(packer, calls, wait),
         result -> Reply.all(calls.size(), result),
-        allowed -> unanswered(calls, allowed),
+        instead -> instead.takeAll(calls),
         wait,
         calls.stream().map(this::timeout).max(Duration::compareTo).get());
   }
@@ -67,7 +68,7 @@ final class Questions {
   Question<Boolean> release(long permit) {
     Arguments.number("permit", permit, 1);
     Consumer<Packer> params = packer -> packer.array(1).number(permit);
-    return new Question<>(RELEASE, params, Unpacker::bool, allowed -> false, 0, timeout);
+    return new Question<>(RELEASE, params, Unpacker::bool, instead -> false, 0, timeout);
   }
 
   Question<ThrottleReply> throttle(String key, long maxBurst, long count, long period, long quantity) {
@@ -82,7 +83,7 @@ final class Questions {
           packer.array(5).text(packedKey).number(maxBurst).number(count).number(period).number(quantity);
         },
         Reply::throttle,
-        allowed -> ThrottleReply.unanswered(allowed, quantity, maxBurst + 1),
+        instead -> ThrottleReply.unanswered(instead.allows(), quantity, maxBurst + 1),
         0,
         timeout);
   }
@@ -96,19 +97,21 @@ final class Questions {
   }
 
   private Question<Decision> decision(
-      Question.Method method, Call call, long wait, Consumer<Packer> params) {
-    Function<Boolean, Decision> unanswered =
-        allowed -> Decision.unanswered(allowed, call.cost(), call.capacity());
+      Question.Method method,
+      Call call,
+      long wait,
+      Consumer<Packer> params,
+      Function<Substitute, Decision> unanswered) {
     return new Question<>(method, params, Reply::decision, unanswered, wait, timeout(call));
   }
 
   private Question<Boolean> done(Question.Method method, Call call, Consumer<Packer> params) {
-    return new Question<>(method, params, Unpacker::bool, allowed -> false, 0, timeout(call));
+    return new Question<>(method, params, Unpacker::bool, instead -> false, 0, timeout(call));
   }
 
   private <T> Question<T> about(Question.Method method, Function<Unpacker, T> answer) {
-    Function<Boolean, T> none =
-        allowed -> {
+    Function<Substitute, T> none =
+        instead -> {
           throw new IllegalStateException("there is no answer but the agent's");
         };
     return new Question<>(method, packer -> packer.array(0), answer, none, 0, timeout);
@@ -145,13 +148,5 @@ final class Questions {
     if (wait > 0) {
       packer.text("wait_ms").number(wait);
     }
-  }
-
-  private static AllDecision unanswered(List<Call> calls, boolean allowed) {
-    List<Decision> decisions = new ArrayList<>();
-    for (Call call : calls) {
-      decisions.add(Decision.unanswered(allowed, call.cost(), call.capacity()));
-    }
-    return new AllDecision(decisions.stream().allMatch(Decision::allowed), decisions);
   }
 }

@@ -404,7 +404,7 @@ public final class RlSidecarClient implements AutoCloseable {
 
   private <T> T ask(Question<T> question, Consumer<Connection> keeper) {
     if (disabled) {
-      return question.without(true);
+      return question.without(Substitute.ALLOW);
     }
     try {
       return blocking.ask(question, keeper);
@@ -429,7 +429,7 @@ public final class RlSidecarClient implements AutoCloseable {
     try {
       Question<T> question = asked.get();
       if (disabled) {
-        answer.complete(question.without(true));
+        answer.complete(question.without(Substitute.ALLOW));
       } else {
         async.ask(question, failure -> unanswered.answer(question, failure), answer);
       }
@@ -486,7 +486,7 @@ public final class RlSidecarClient implements AutoCloseable {
 
     /**
      * What a call does that gets no decision; else {@code RLSIDECAR_ON_UNAVAILABLE}, which is {@code
-     * allow}, {@code deny} or {@code raise}, else {@link OnUnavailable#ALLOW}.
+     * allow}, {@code deny}, {@code local} or {@code raise}, else {@link OnUnavailable#ALLOW}.
      *
      * @param mode the mode
      * @return this builder

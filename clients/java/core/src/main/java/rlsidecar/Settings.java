@@ -67,7 +67,7 @@ final class Settings {
         return mode;
       }
     }
-    throw wrong("RLSIDECAR_ON_UNAVAILABLE", text, "there are allow, deny, raise");
+    throw wrong("RLSIDECAR_ON_UNAVAILABLE", text, "there are allow, deny, local, raise");
   }
 
   /** The application's name in UTF-8, null when it has none. */

@@ -11,11 +11,13 @@ final class Unanswered {
   private static final long LOG_INTERVAL = 10_000_000_000L;
 
   private final OnUnavailable mode;
+  private final Substitute substitute;
   private final AtomicLong quietUntil = new AtomicLong(System.nanoTime());
   private final AtomicLong unreported = new AtomicLong();
 
   Unanswered(OnUnavailable mode) {
     this.mode = mode;
+    this.substitute = Substitute.of(mode);
   }
 
   /**
@@ -25,13 +27,13 @@ final class Unanswered {
    */
   <T> T answer(Question<T> question, UnavailableException failure) {
     if (failure instanceof GivenUpException) {
-      return question.without(false);
+      return question.without(Substitute.DENY);
     }
     report(failure);
     if (mode == OnUnavailable.RAISE) {
       throw failure.withStack();
     }
-    return question.without(mode == OnUnavailable.ALLOW);
+    return question.without(substitute);
   }
 
   void report(RlSidecarException failure) {

@@ -161,7 +161,8 @@ class ClientTest {
     }
     byte[] bytes = many.toBytes();
     Question<Boolean> large =
-        new Question<>(Question.Method.PING, packer -> packer.array(0).raw(bytes), Unpacker::bool, a -> a, 0, timeout);
+        new Question<>(
+            Question.Method.PING, packer -> packer.array(0).raw(bytes), Unpacker::bool, instead -> false, 0, timeout);
     Pool pool = new Pool(new Dialer(Transport.ofThisJava(), path), 1);
     try {
       new BlockingCalls(pool, 1).ask(large);
@@ -382,7 +383,7 @@ class ClientTest {
       assertThrows(AgentNotRunningException.class, () -> client.hold(call));
       return;
     }
-    boolean allowed = mode == OnUnavailable.ALLOW;
+    boolean allowed = mode != OnUnavailable.DENY;
     assertEquals(allowed, client.tryAcquire(call).allowed());
     assertTrue(client.tryAcquire(call).degraded());
     assertEquals(allowed, client.tryAcquireAll(call, call).allowed());

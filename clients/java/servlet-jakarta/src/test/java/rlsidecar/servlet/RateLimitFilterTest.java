@@ -170,7 +170,7 @@ class RateLimitFilterTest {
     for (OnUnavailable mode : OnUnavailable.values()) {
       try (RlSidecarClient alone = RlSidecarClient.builder().address("/nowhere/s").onUnavailable(mode).build()) {
         serve(new RateLimitFilter(new Gate(alone).limit("api")));
-        int expected = mode == OnUnavailable.ALLOW ? 200 : mode == OnUnavailable.DENY ? 429 : 500;
+        int expected = mode == OnUnavailable.RAISE ? 500 : mode == OnUnavailable.DENY ? 429 : 200;
         HttpResponse<String> response = get("/");
         assertEquals(expected, response.statusCode());
         assertEquals(mode == OnUnavailable.DENY ? "1" : "none", header(response, "Retry-After"));

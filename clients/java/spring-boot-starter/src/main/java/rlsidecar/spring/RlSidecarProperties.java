@@ -13,7 +13,7 @@ import rlsidecar.http.HeaderStyle;
  *
  * @param address of the agent: {@code unix:///path} or a path
  * @param timeout of a call, like {@code 50ms}
- * @param onUnavailable {@code allow}, {@code deny} or {@code raise}
+ * @param onUnavailable {@code allow}, {@code deny}, {@code local} or {@code raise}
  * @param app the name of the calling application, where the operator lets callers say so
  * @param headers of responses: {@code x}, {@code ietf} or {@code none}
  * @param filter limits on all requests
