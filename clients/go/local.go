@@ -41,7 +41,10 @@ func (b *buckets) ask(l Limit, key string, cost int64, now time.Time, take bool)
 		full = now
 	}
 	d, after := l.draw(cost, full.Sub(now))
-	if take && d.Allowed {
+	switch {
+	case !take && d.Allowed: // what is there, as the agent tells it
+		d, _ = l.draw(0, full.Sub(now))
+	case d.Allowed:
 		b.keep(name, now.Add(after))
 	}
 	return d

@@ -45,6 +45,18 @@ func TestLocalBucket(t *testing.T) {
 	}
 }
 
+func TestLocalPeekShowsWhatIsThere(t *testing.T) {
+	var b buckets
+	now := time.Now()
+	b.ask(PerMinute(10), "k", 4, now, true)
+	if d := b.ask(PerMinute(10), "k", 5, now, false); !d.Allowed || d.Remaining != 6 || d.ResetAfter != 24*time.Second {
+		t.Errorf("%+v, want 6 left, and all in 24 s", d)
+	}
+	if d := b.ask(PerMinute(10), "k", 7, now, false); d.Allowed || d.RetryAfter != 6*time.Second {
+		t.Errorf("%+v, want a denial for 6 s", d)
+	}
+}
+
 func TestLocalBucketsAreBounded(t *testing.T) {
 	var b buckets
 	now := time.Now()

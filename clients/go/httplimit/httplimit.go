@@ -48,6 +48,9 @@ func Failed(answer func(http.ResponseWriter, *http.Request, error)) Option {
 // its handler runs. The response passes through untouched, so handlers may flush,
 // hijack and redirect as ever; a header that the handler sets itself stays.
 //
+// A limit of the caller's own is counted by key and period, whatever its number: give
+// two middlewares with different limits of one period different keys.
+//
 // Several of them may stand one behind the other: IETF lists the limits of all, the
 // others tell of the one with the least left.
 func Limit(client *rlsidecar.Client, limit rlsidecar.Limit, opts ...Option) func(http.Handler) http.Handler {
