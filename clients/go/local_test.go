@@ -21,7 +21,7 @@ func TestLocalBucket(t *testing.T) {
 		retry     time.Duration
 	}{
 		{0, 3, true, true, 2, 0},
-		{0, 2, false, true, 0, 0},
+		{0, 2, false, true, 2, 0},
 		{0, 2, true, true, 0, 0},
 		{0, 1, true, false, 0, 100 * time.Millisecond},
 		{50 * time.Millisecond, 2, true, false, 0, 150 * time.Millisecond},
