@@ -128,7 +128,7 @@ func (r *Redis) refresh(ctx context.Context) {
 			return
 		}
 		if !slices.Contains(t.nodes, n) {
-			n.slot.Store(int32(of.from))
+			n.keeps.Store(longestOf(ranges, of.addr))
 			t.nodes = append(t.nodes, n)
 		}
 		for s := of.from; s <= of.to; s++ {
@@ -147,6 +147,21 @@ func (r *Redis) refresh(ctx context.Context) {
 type slotRange struct {
 	from, to int
 	addr     string
+}
+
+// longestOf returns the longest range of the node at addr, as node.keeps has it.
+func longestOf(ranges []slotRange, addr string) uint32 {
+	var longest slotRange
+	for _, of := range ranges {
+		if of.addr == addr && (longest.addr == "" || of.to-of.from > longest.to-longest.from) {
+			longest = of
+		}
+	}
+	return uint32(longest.from)<<16 | uint32(longest.to)
+}
+
+func within(slot uint16, keeps uint32) bool {
+	return slot >= uint16(keeps>>16) && slot <= uint16(keeps)
 }
 
 // ranges asks a node that answered last; if none did, all that are known and those that

@@ -25,10 +25,11 @@ type node struct {
 	client    atomic.Pointer[redis.Client]
 	health    health
 	heard     atomic.Int64  // Unix ns when it last answered a script
-	slot      atomic.Int32  // one that it keeps; of a cluster
+	keeps     atomic.Uint32 // the most slots in a row that it keeps in a cluster, first and last: 16 bits each
 	attempted chan struct{} // closed after the first try to reach it
 	gone      chan struct{} // closed by close
 	work      sync.WaitGroup
+	worn      bool // the client was in use when the node was lost; of run alone
 
 	// mu guards the fields that follow. It is a leaf: push is called with a shard
 	// locked.
@@ -335,7 +336,7 @@ func (n *node) run(ctx context.Context) {
 			if !n.idle(ctx, n.health.lost, nil) {
 				return
 			}
-			wait = firstProbe
+			wait, n.worn = firstProbe, true
 		}
 		if !n.idle(ctx, nil, time.After(jittered(wait))) {
 			return
@@ -377,9 +378,10 @@ func (n *node) reach(ctx context.Context) {
 		n.unreached(ctx, err)
 		return
 	}
+	q := n.probe()
 	ctx, cancel := context.WithTimeout(ctx, n.r.o.Timeout)
 	defer cancel()
-	probe := n.r.command(ctx, []*bucket.Question{n.probe()})
+	probe := n.r.command(ctx, []*bucket.Question{q})
 	err = n.client.Load().Process(ctx, probe)
 	if replies, _ := probe.Slice(); err == nil && len(replies) == 1 {
 		err = keyError(replies[0])
@@ -423,10 +425,9 @@ func (n *node) knock(ctx context.Context) error {
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
 		return err
 	}
-	select {
-	case <-n.attempted:
+	if n.worn {
 		n.renew()
-	default: // the first client has not been used
+		n.worn = false
 	}
 	return nil
 }
@@ -444,8 +445,8 @@ func (n *node) renew() {
 func (n *node) probe() *bucket.Question {
 	rule, _ := bucket.NewRule(bucket.Limit{Count: 1, Period: time.Second, Burst: 1})
 	q := &bucket.Question{Policy: "~probe", Rule: &rule}
-	if n.r.clustered() {
-		for i := 0; int32(slotOf(n.r.key(q))) != n.slot.Load(); i++ {
+	if keeps := n.keeps.Load(); n.r.clustered() {
+		for i := 0; !within(slotOf(n.r.key(q)), keeps); i++ {
 			q.Key = strconv.Itoa(i)
 		}
 	}

@@ -358,7 +358,7 @@ func TestRedisComesLater(t *testing.T) {
 func TestFirstTryCounts(t *testing.T) {
 	server := redistest.Start(t)
 	r := reached(t, server.URL(), leisure)
-	close(r.node().attempted)
+	r.node().worn = true
 	server.Stop()
 	for range 3 * (pipelines + 1) {
 		if got := sendABC(r); got != "refused refused refused" {

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"rlsidecar/internal/bucket"
 	"rlsidecar/internal/redistest"
 )
@@ -100,6 +102,23 @@ func TestSlotIsThatOfRedis(t *testing.T) {
 	for key, want := range map[string]uint16{"123456789": 12739, "": 0, "foo": 12182, "{foo}bar": 12182, "{}foo": 9500, "foo{bar}{zap}": 5061, "foo{{bar}}zap": 4015} {
 		if got := slotOf(key); got != want {
 			t.Errorf("slot of %q is %d, want %d", key, got, want)
+		}
+	}
+}
+
+// However few slots a node keeps, its probe is about one of them, and found in time.
+func TestProbeIsAboutASlotOfItsNode(t *testing.T) {
+	r, err := Open(Options{Addrs: []string{"127.0.0.1:1"}, Mode: Cluster, Prefix: "test", Log: nowhere()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	n := r.newNode("127.0.0.1:1", func() *redis.Client { return redis.NewClient(r.at("127.0.0.1:1")) })
+	defer n.close()
+	for _, of := range []slotRange{{0, 0, "a"}, {slots - 1, slots - 1, "a"}, {7, 99, "a"}, {0, slots - 1, "a"}} {
+		n.keeps.Store(longestOf([]slotRange{{5, 5, "b"}, of, {200, 200, "a"}}, "a"))
+		if slot := int(slotOf(r.key(n.probe()))); slot < of.from || slot > of.to {
+			t.Errorf("a probe for the node of %+v is about slot %d", of, slot)
 		}
 	}
 }

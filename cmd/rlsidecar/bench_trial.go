@@ -143,7 +143,7 @@ func (t *trial) wait(ctx context.Context, ended <-chan struct{}, until int64, wo
 		case <-up.C:
 			return true
 		case <-ended:
-			return false
+			return t.now() >= until // both, when this was late
 		case <-ctx.Done():
 			return false
 		case <-tick.C:
