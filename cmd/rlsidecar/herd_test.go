@@ -24,7 +24,7 @@ import (
 var herdTable = flag.String("herd-table", "", "measure 50 agents and write the table to this `file`")
 
 const (
-	poolSize  = 6               // connections of one agent to one Redis at most, the one that knocks included
+	poolSize  = 8               // connections of one agent to one Redis at most, with those that knock, also while it stands still
 	watchTime = 4 * time.Second // after Redis is back
 	lookEvery = 100 * time.Millisecond
 )
