@@ -10,8 +10,9 @@ import java.util.Locale;
 import java.util.concurrent.CountDownLatch;
 
 /**
- * Usage: {@code Bench latency|throughput agent|ping|redis ADDRESS [SECONDS [THREADS]]}, where the address is
- * that of the agent, or the port of Redis. {@code ping} brings a peer of its own.
+ * Usage: {@code Bench latency|throughput agent|ping|redis ADDRESS [SECONDS [THREADS [BEGIN]]]}, where the
+ * address is that of the agent, or the port of Redis. {@code ping} brings a peer of its own. Throughput is
+ * measured from BEGIN, in milliseconds of the clock, so that several processes begin together and warm.
  */
 public final class Bench {
   private static final long WARM_UP = 2_000_000_000L;
@@ -27,7 +28,8 @@ public final class Bench {
     if (args[0].equals("latency")) {
       latency(kind, args[2], seconds);
     } else {
-      throughput(kind, args[2], seconds, threads);
+      long begin = args.length > 5 ? Long.parseLong(args[5]) : System.currentTimeMillis() + WARM_UP / 1_000_000;
+      throughput(kind, args[2], seconds, threads, begin);
     }
     System.exit(0);
   }
@@ -62,9 +64,9 @@ public final class Bench {
     return Arrays.copyOf(taken, calls);
   }
 
-  private static void throughput(Asker.Kind kind, String address, long seconds, int threads) throws Exception {
-    Load warmUp = new Load(kind, address, threads, WARM_UP);
-    warmUp.run();
+  private static void throughput(Asker.Kind kind, String address, long seconds, int threads, long begin)
+      throws Exception {
+    new Load(kind, address, threads, Math.max(0, begin - System.currentTimeMillis()) * 1_000_000).run();
     Load load = new Load(kind, address, threads, seconds * 1_000_000_000L);
     load.run();
     System.out.printf(
