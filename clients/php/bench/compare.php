@@ -231,7 +231,7 @@ function compareThroughput(Contestants $contestants, int $rounds, int $processes
     }
     $found = [];
     for ($round = 0; $round < $rounds; $round++) {
-        foreach (['agent', 'redis'] as $what) {
+        foreach (['agent', 'ping', 'redis'] as $what) {
             $found[$what][] = throughput($contestants, $what, $processes, $seconds);
         }
     }

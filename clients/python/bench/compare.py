@@ -170,9 +170,9 @@ def measure_latency(here: Path, rounds: int, calls: int) -> None:
 def measure_throughput(here: Path, rounds: int, processes: int, seconds: float) -> None:
     found = []
     for turn in range(rounds):
-        names = ["agent", "redis"][:: 1 if turn % 2 else -1]
+        names = ["agent", "ping", "redis"][:: 1 if turn % 2 else -1]
         found.append({name: throughput(name, here, processes, seconds) for name in names})
-    for name in ("agent", "redis"):
+    for name in ("agent", "ping", "redis"):
         per_second = statistics.median(each[name] for each in found)
         say(what=name, processes=processes, per_second=round(per_second))
     say(ratio=f"throughput agent / redis, {processes} processes", value=ratio(found, "agent", "redis"))
