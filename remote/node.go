@@ -328,7 +328,7 @@ func (n *node) load(ctx context.Context, scripts []*script) error {
 
 // run reaches for the node, and again whenever it is lost, until ctx or the node ends.
 func (n *node) run(ctx context.Context) {
-	defer func() { n.client.Load().Close() }() // after close, reach may have made another
+	defer n.closeLast()
 	n.reach(ctx)
 	close(n.attempted)
 	for wait := firstProbe; ; wait = probeEvery {
@@ -342,6 +342,15 @@ func (n *node) run(ctx context.Context) {
 			return
 		}
 		n.reach(ctx)
+	}
+}
+
+// closeLast closes the client that a try under way made after close had closed its own.
+func (n *node) closeLast() {
+	select {
+	case <-n.gone:
+		n.client.Load().Close()
+	default:
 	}
 }
 
