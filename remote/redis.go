@@ -73,7 +73,7 @@ type Redis struct {
 
 	// mu guards the fields that follow. Lock order: mu, then a node's.
 	mu     sync.Mutex
-	nodes  map[string]*node // of a cluster, by address: those of the topology and others just learnt of
+	nodes  map[string]*node // by address: those of the topology and, of a cluster, others just learnt of
 	closed bool
 }
 
@@ -112,7 +112,9 @@ func Open(o Options) (*Redis, error) {
 
 // only makes a topology of one node.
 func (r *Redis) only(addr string, connect func() *redis.Client) {
-	r.topology.Store(&topology{nodes: []*node{r.newNode(addr, connect)}})
+	n := r.newNode(addr, connect)
+	r.nodes[addr] = n
+	r.topology.Store(&topology{nodes: []*node{n}})
 }
 
 func (r *Redis) clustered() bool { return r.o.Mode == Cluster }
@@ -176,29 +178,15 @@ func (r *Redis) Run(ctx context.Context, attempted func()) {
 func (r *Redis) Close() error {
 	r.mu.Lock()
 	r.closed = true
-	all := r.known()
-	r.mu.Unlock()
-	r.end()
 	var closing sync.WaitGroup
-	for _, n := range all {
+	for _, n := range r.nodes {
 		closing.Go(n.close)
 	}
+	r.mu.Unlock()
+	r.end()
 	closing.Wait()
 	r.work.Wait()
 	return nil
-}
-
-// known returns every node. REQUIRES: mu is held.
-func (r *Redis) known() (all []*node) {
-	if t := r.topology.Load(); t != nil {
-		all = slices.Clone(t.nodes)
-	}
-	for _, n := range r.nodes {
-		if !slices.Contains(all, n) {
-			all = append(all, n)
-		}
-	}
-	return all
 }
 
 // Scripts returns how many script calls were sent since the start.
