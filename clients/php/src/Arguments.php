@@ -32,10 +32,10 @@ final class Arguments
     /** The limit that a text stands for, or the policy's name. */
     public static function limit(string|Limit $limit): string|Limit
     {
-        if (is_string($limit)) {
-            $limit = Limit::parse($limit) ?? $limit;
+        if (!is_string($limit)) {
+            return $limit;
         }
-        return is_string($limit) ? self::text('policy', $limit, self::MAX_POLICY_BYTES) : $limit;
+        return Limit::parse($limit) ?? self::text('policy', $limit, self::MAX_POLICY_BYTES);
     }
 
     public static function key(string $key): string

@@ -29,7 +29,8 @@ final class Client
     private readonly Pool $pool;
     private readonly float $timeout;
     private readonly OnUnavailable $onUnavailable;
-    private readonly ?string $app;
+    /** @var array{}|array{array{app: string}} the options of a call that has none of its own */
+    private readonly array $always;
     private readonly bool $disabled;
     private readonly LogInterval $log;
     private readonly Fallback $fallback;
@@ -67,7 +68,8 @@ final class Client
         $path = Settings::path($address);
         $this->timeout = Settings::timeout($timeout);
         $this->onUnavailable = Settings::onUnavailable($onUnavailable);
-        $this->app = Settings::app($app);
+        $app = Settings::app($app);
+        $this->always = $app === null ? [] : [['app' => $app]];
         $this->disabled = Settings::isDisabled();
         $mode = $this->disabled ? OnUnavailable::Allow : $this->onUnavailable;
         $this->fallback = new Fallback($mode, Settings::localLimits($localLimits));
@@ -347,10 +349,9 @@ final class Client
     /** @return array{}|array{array<string, int|string>} the options of a call as its last parameter, if it has any */
     private function options(float $wait = 0): array
     {
-        $options = $this->app === null ? [] : ['app' => $this->app];
-        if ($wait !== 0.0) {
-            $options['wait_ms'] = Arguments::wait($wait);
+        if ($wait === 0.0) {
+            return $this->always;
         }
-        return $options === [] ? [] : [$options];
+        return [($this->always[0] ?? []) + ['wait_ms' => Arguments::wait($wait)]];
     }
 }

@@ -5,7 +5,6 @@ declare(strict_types=1);
 namespace RlSidecar\Transport;
 
 use RlSidecar\Exception\AgentTimeout;
-use RlSidecar\Exception\ProtocolError;
 use RlSidecar\Exception\Unavailable;
 use RlSidecar\Wire\Inbox;
 use RlSidecar\Wire\Packer;
@@ -38,7 +37,6 @@ final class Connection
     private const IDLE = 8193;
     private const BUSY = 8194;
 
-    private const READ = 8192;
     private const MAX_MSGID = 0x7fffffff;
     private const POLL_MICROSECONDS = 100;
 
@@ -57,12 +55,13 @@ final class Connection
         $this->msgid = random_int(0, self::MAX_MSGID);
         $found = stream_set_chunk_size($stream, self::IDLE);
         $this->used = $found !== self::FRESH;
-        if ($found === self::BUSY) {
+        stream_set_read_buffer($stream, 0);
+        if ($found === self::BUSY || stream_get_meta_data($stream)['unread_bytes'] > 0) {
             $this->close();
             return;
         }
         stream_set_blocking($stream, false);
-        self::silence();
+        set_error_handler(self::silence(...));
         $this->selectable = $this->select(0, true) !== 0;
         restore_error_handler();
     }
@@ -76,19 +75,13 @@ final class Connection
     /**
      * Whether it is open, this process's own, and nothing is there to be read, not even its end.
      *
-     * PHP itself takes a stream with unread bytes for a live one, and keeps its own buffer
-     * of what was read across requests; a read finds both.
+     * PHP itself takes a stream with unread bytes for a live one. A look at the next byte finds
+     * them, since PHP sets none aside here; false is what it returns when there is none.
      */
     public function isClean(): bool
     {
-        if (!is_resource($this->stream) || $this->pid !== getmypid()) {
-            return false;
-        }
-        self::silence();
-        $byte = @fread($this->stream, 1);
-        restore_error_handler();
-        $state = stream_get_meta_data($this->stream);
-        return $byte === '' && !$state['eof'] && !$state['timed_out'] && $state['unread_bytes'] === 0;
+        return is_resource($this->stream) && $this->pid === getmypid()
+            && stream_socket_recvfrom($this->stream, 1, STREAM_PEEK) === false;
     }
 
     /**
@@ -110,9 +103,9 @@ final class Connection
         $msgid = $this->msgid;
         $this->msgid = ($msgid + 1) & self::MAX_MSGID;
         stream_set_chunk_size($this->stream, self::BUSY);
-        self::silence();
+        set_error_handler(self::silence(...));
         try {
-            $this->send(Packer::pack([0, $msgid, $method, $params]), $deadline);
+            $this->send(Packer::request($msgid, $method, $params), $deadline);
             return $this->receive(new Inbox($msgid), $deadline);
         } finally {
             restore_error_handler();
@@ -136,9 +129,9 @@ final class Connection
     }
 
     /** "@" alone does not keep a warning from an application's handler that throws. */
-    private static function silence(): void
+    private static function silence(): bool
     {
-        set_error_handler(static fn (): bool => true);
+        return true;
     }
 
     private function send(string $bytes, int $deadline): void
@@ -161,51 +154,33 @@ final class Connection
     /** @return array{mixed, mixed} */
     private function receive(Inbox $inbox, int $deadline): array
     {
-        $any = false;
         do {
             $inTime = $this->wait($deadline);
-            $room = min($inbox->room(), self::READ);
-            $bytes = (string) @fread($this->stream, $room);
+            $bytes = (string) @fread($this->stream, $inbox->room());
             if ($bytes !== '') {
-                $any = true;
                 $reply = $inbox->add($bytes);
                 if ($reply !== null) {
-                    return strlen($bytes) < $room ? $reply : $this->checked($reply);
+                    return $reply;
                 }
             } elseif (stream_get_meta_data($this->stream)['eof']) {
-                throw $any
-                    ? new Unavailable('the connection to the agent ended in the middle of a reply')
-                    : new Lost('the agent closed the connection');
+                throw $inbox->isEmpty()
+                    ? new Lost('the agent closed the connection')
+                    : new Unavailable('the connection to the agent ended in the middle of a reply');
             }
         } while ($inTime);
         throw new AgentTimeout('the agent did not answer in time');
     }
 
-    /**
-     * Where a read brought as much as was asked for, PHP may have read more.
-     *
-     * @param array{mixed, mixed} $reply
-     *
-     * @return array{mixed, mixed}
-     */
-    private function checked(array $reply): array
-    {
-        if (stream_get_meta_data($this->stream)['unread_bytes'] > 0) {
-            throw new ProtocolError("the agent's reply is followed by stray bytes");
-        }
-        return $reply;
-    }
-
     /** Waits until there is something to be read, or room to write. False: the deadline has passed. */
     private function wait(int $deadline, bool $forRoom = false): bool
     {
-        $left = $deadline - hrtime(true);
-        if ($left <= 0) {
+        $microseconds = intdiv($deadline - hrtime(true) + 999, 1000);
+        if ($microseconds <= 0) {
             return false;
         }
-        $ready = $this->selectable ? $this->select(intdiv($left + 999, 1000), $forRoom) : 0;
+        $ready = $this->selectable ? $this->select($microseconds, $forRoom) : 0;
         if ($ready === 0 && (!$this->selectable || hrtime(true) < $deadline)) {
-            usleep(min(self::POLL_MICROSECONDS, intdiv($left + 999, 1000)));
+            usleep(min(self::POLL_MICROSECONDS, $microseconds));
         }
         return true;
     }
@@ -216,9 +191,10 @@ final class Connection
      */
     private function select(int $microseconds, bool $forRoom): int
     {
-        $read = $forRoom ? [] : [$this->stream];
-        $write = $forRoom ? [$this->stream] : [];
-        $except = [];
-        return (int) @stream_select($read, $write, $except, 0, $microseconds);
+        $streams = [$this->stream];
+        $none = null;
+        return $forRoom
+            ? (int) @stream_select($none, $streams, $none, 0, $microseconds)
+            : (int) @stream_select($streams, $none, $none, 0, $microseconds);
     }
 }

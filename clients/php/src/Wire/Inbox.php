@@ -23,17 +23,27 @@ final class Inbox
 {
     private const RESPONSE = 1;
     private const NOTIFICATION = 2;
+    private const FIRST = 512;
+    private const MORE = 8192;
 
     private string $bytes = '';
+    private readonly string $success;
 
     public function __construct(private readonly int $msgid)
     {
+        $this->success = "\x94\x01" . Packer::pack($msgid) . "\xc0";
     }
 
-    /** How many bytes the message under way may still have. */
+    /** Whether nothing is there of a message under way. */
+    public function isEmpty(): bool
+    {
+        return $this->bytes === '';
+    }
+
+    /** How many bytes to take next: enough for a decision, then more, never above the bound of a message. */
     public function room(): int
     {
-        return Unpacker::MAX_MESSAGE - strlen($this->bytes);
+        return $this->bytes === '' ? self::FIRST : min(self::MORE, $this->left());
     }
 
     /**
@@ -55,11 +65,16 @@ final class Inbox
             if ($reply !== null) {
                 throw new ProtocolError("the agent's reply is followed by stray bytes");
             }
-            if ($this->room() <= 0) {
+            if ($this->left() <= 0) {
                 throw new ProtocolError("the agent's message is over " . Unpacker::MAX_MESSAGE . ' bytes');
             }
         }
         return $reply;
+    }
+
+    private function left(): int
+    {
+        return Unpacker::MAX_MESSAGE - strlen($this->bytes);
     }
 
     /**
@@ -69,9 +84,10 @@ final class Inbox
      */
     private function message(?array $reply): ?array
     {
-        $unpacker = new Unpacker($this->bytes);
-        $message = $unpacker->next();
-        $this->bytes = substr($this->bytes, $unpacker->position());
+        if ($reply === null && str_starts_with($this->bytes, $this->success)) {
+            return [null, $this->next(strlen($this->success), 1)];
+        }
+        $message = $this->next(0, 0);
         if ($reply === null && $this->isReply($message)) {
             return [$message[2], $message[3]];
         }
@@ -79,6 +95,15 @@ final class Inbox
             throw new ProtocolError("the agent's message answers no call");
         }
         return $reply;
+    }
+
+    /** The value at an offset, so deep in the message. It and all before it are taken out. */
+    private function next(int $at, int $depth): mixed
+    {
+        $unpacker = new Unpacker($this->bytes, $at);
+        $value = $unpacker->next($depth);
+        $this->bytes = substr($this->bytes, $unpacker->position());
+        return $value;
     }
 
     private function isReply(mixed $message): bool

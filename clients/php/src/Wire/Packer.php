@@ -22,6 +22,24 @@ use function strlen;
  */
 final class Packer
 {
+    /**
+     * One request. Short texts and small numbers, of which most are made, cost no call each.
+     *
+     * @param list<mixed> $params
+     */
+    public static function request(int $msgid, string $method, array $params): string
+    {
+        $bytes = "\x94\x00" . self::pack($msgid) . self::text($method) . chr(0x90 | count($params));
+        foreach ($params as $param) {
+            $bytes .= match (true) {
+                is_string($param) && strlen($param) < 0x20 => chr(0xa0 | strlen($param)) . $param,
+                is_int($param) && $param >= 0 && $param < 0x80 => chr($param),
+                default => self::pack($param),
+            };
+        }
+        return $bytes;
+    }
+
     public static function pack(mixed $value): string
     {
         return match (true) {
@@ -36,11 +54,9 @@ final class Packer
 
     private static function int(int $value): string
     {
-        if ($value >= 0 && $value < 0x80) {
-            return chr($value);
-        }
         return match (true) {
             $value < 0 => self::negative($value),
+            $value < 0x80 => chr($value),
             $value < 0x100 => "\xcc" . chr($value),
             $value < 0x10000 => pack('Cn', 0xcd, $value),
             $value < 0x100000000 => pack('CN', 0xce, $value),

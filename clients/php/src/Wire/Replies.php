@@ -40,10 +40,9 @@ final class Replies
         [$allowed, $limit, $remaining, $reset, $retry, $source, $flags] = $result;
         $whole = is_int($limit) && is_int($remaining) && is_int($reset) && is_int($retry) && is_int($source)
             && is_int($flags);
-        if (
-            !$whole || $retry < -1 || min($limit, $remaining, $reset, $source, $flags) < 0
-            || max($limit, $remaining, $reset, $retry, $source, $flags) > self::MAX_NUMBER
-        ) {
+        // Their bits taken together are negative, or above 2^53-1, if one of them is.
+        $bits = $whole ? $limit | $remaining | $reset | ($retry === -1 ? 0 : $retry) | $source | $flags : -1;
+        if ($bits < 0 || $bits > self::MAX_NUMBER) {
             throw self::wrong('decision', $result);
         }
         $source = Source::tryFrom($source) ?? Source::Unknown;
