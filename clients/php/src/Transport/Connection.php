@@ -163,7 +163,7 @@ final class Connection
                     return $reply;
                 }
             } elseif (stream_get_meta_data($this->stream)['eof']) {
-                throw $inbox->isEmpty()
+                throw $inbox->isUntouched()
                     ? new Lost('the agent closed the connection')
                     : new Unavailable('the connection to the agent ended in the middle of a reply');
             }

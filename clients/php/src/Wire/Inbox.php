@@ -27,6 +27,7 @@ final class Inbox
     private const MORE = 8192;
 
     private string $bytes = '';
+    private bool $untouched = true;
     private readonly string $success;
 
     public function __construct(private readonly int $msgid)
@@ -34,10 +35,10 @@ final class Inbox
         $this->success = "\x94\x01" . Packer::pack($msgid) . "\xc0";
     }
 
-    /** Whether nothing is there of a message under way. */
-    public function isEmpty(): bool
+    /** Whether not one byte has come in. */
+    public function isUntouched(): bool
     {
-        return $this->bytes === '';
+        return $this->untouched;
     }
 
     /** How many bytes to take next: enough for a decision, then more, never above the bound of a message. */
@@ -55,6 +56,7 @@ final class Inbox
      */
     public function add(string $bytes): ?array
     {
+        $this->untouched = false;
         $this->bytes .= $bytes;
         $reply = null;
         try {
