@@ -45,12 +45,12 @@ def check_key(key: Key) -> Key:
 
 
 def check_cost(cost: int, least: int = 1) -> int:
+    if type(cost) is int and least <= cost <= MAX_NUMBER:
+        return cost
     return check_number("cost", cost, least)
 
 
 def check_number(name: str, value: int | None, least: int) -> int:
-    if type(value) is int and least <= value <= MAX_NUMBER:
-        return value
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_NUMBER:
         raise InvalidRequest(f"{name} {value!r}: allowed are whole numbers from {least} to 2**53-1")
     return value

@@ -226,31 +226,28 @@ class Client:
         connection: one to ask over, that was used before; None: a new one
         give: what gets the connection with the answer
         """
-        deadline = time.monotonic() + question.budget
-        if connection is not None:
+        method, params, budget, decode, _ = question
+        deadline = time.monotonic() + budget
+        new = connection is None
+        while True:
+            if connection is None:
+                connection = self._pool.connect(deadline)
             try:
-                return self._exchange(connection, question, deadline, give)
+                error, result = connection.call(method, params, deadline)
+                if error is None:
+                    answer = decode(result)
+                    give(connection)
+                    return answer
+                failure = _wire.failure(error)
             except Lost:
+                connection.close()
+                if new:
+                    raise
                 self._pool.close_idle()
-        return self._exchange(self._pool.connect(deadline), question, deadline, give)
-
-    def _exchange(
-        self,
-        connection: Connection,
-        question: Question[T],
-        deadline: float,
-        give: Callable[[Connection], None],
-    ) -> T:
-        """One call on one connection, which is idle again afterwards, given away, or closed."""
-        try:
-            error, result = connection.call(question.method, question.params, deadline)
-            if error is None:
-                answer = question.decode(result)
-                give(connection)
-                return answer
-            failure = _wire.failure(error)
-        except BaseException:
-            connection.close()
-            raise
-        self._pool.give(connection)
-        raise failure
+                connection, new = None, True
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                self._pool.give(connection)
+                raise failure

@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from . import _wire
 from ._arguments import (
@@ -39,21 +38,11 @@ T = TypeVar("T")
 _log = logging.getLogger("rlsidecar")
 
 
-@dataclass(slots=True, eq=False)
-class Question(Generic[T]):
-    """One request to the agent.
-
-    budget:    seconds for the whole call
-    decode:    makes the caller's answer of the result on the wire
-    otherwise: the caller's answer when there is none, by whether to allow; None:
-               there is no such answer, being unavailable is raised in every mode
-    """
-
-    method: str
-    params: tuple[Any, ...]
-    budget: float
-    decode: Callable[[Any], T]
-    otherwise: Callable[[bool], T] | None = None
+# One request to the agent: the method, its parameters, the seconds that the whole call may take,
+# what makes the caller's answer of the result on the wire, and what the answer is when there is
+# none, by whether to allow; None: unavailable is raised in every mode. A bare tuple, for it is
+# made for each call and taken apart once.
+Question = tuple[str, tuple[Any, ...], float, Callable[[Any], T], Callable[[bool], T] | None]
 
 
 class Questions:
@@ -80,7 +69,7 @@ class Questions:
         params: tuple[Any, ...] = (wire, check_key(key), check_cost(cost))
         if wait or self.app is not None:
             params += self._options(wait)
-        return Question(
+        return (
             "acquire",
             params,
             (self.timeout if timeout is None else check_timeout(timeout)) + wait,
@@ -102,16 +91,16 @@ class Questions:
             return AllDecision(all(decisions), decisions)
 
         decode = partial(_wire.all_decision, len(asked))
-        return Question("acquire_all", params, self._budget(timeout) + wait, decode, otherwise)
+        return "acquire_all", params, self._budget(timeout) + wait, decode, otherwise
 
     def release(self, permit: int | None, timeout: float | None) -> Question[bool]:
         params = (check_number("permit", permit, 1),)
-        return Question("release", params, self._budget(timeout), _wire.truth, _not_done)
+        return "release", params, self._budget(timeout), _wire.truth, _not_done
 
     def peek(self, limit: str | Limit, key: Key, cost: int, timeout: float | None) -> Question[Decision]:
         wire, capacity = check_limit(limit)
         params = (wire, check_key(key), check_cost(cost, least=0), *self._options())
-        return Question(
+        return (
             "peek",
             params,
             self._budget(timeout),
@@ -121,12 +110,12 @@ class Questions:
 
     def refund(self, limit: str | Limit, key: Key, cost: int, timeout: float | None) -> Question[bool]:
         params = (check_limit(limit)[0], check_key(key), check_cost(cost), *self._options())
-        return Question("refund", params, self._budget(timeout), _wire.truth, _not_done)
+        return "refund", params, self._budget(timeout), _wire.truth, _not_done
 
     def reset(self, limit: str | Limit, key: Key, timeout: float | None) -> Question[bool]:
         options = self._options()
         params = (check_limit(limit)[0], check_key(key), *((1, *options) if options else ()))
-        return Question("reset", params, self._budget(timeout), _wire.truth, _not_done)
+        return "reset", params, self._budget(timeout), _wire.truth, _not_done
 
     def throttle(
         self, key: Key, max_burst: int, count: int, period: int, quantity: int, timeout: float | None
@@ -135,7 +124,7 @@ class Questions:
         check_number("count", count, 1)
         check_number("period", period, 1)
         check_number("quantity", quantity, 0)
-        return Question(
+        return (
             "throttle",
             (check_key(key), max_burst, count, period, quantity),
             self._budget(timeout),
@@ -144,25 +133,27 @@ class Questions:
         )
 
     def info(self, timeout: float | None) -> Question[dict[str, Any]]:
-        return Question("info", (), self._budget(timeout), _wire.info)
+        return "info", (), self._budget(timeout), _wire.info, None
 
     def ping(self, timeout: float | None) -> Question[bool]:
-        return Question("ping", (), self._budget(timeout), _wire.pong)
+        return "ping", (), self._budget(timeout), _wire.pong, None
 
     def without_agent(self, question: Question[T]) -> T:
         """The answer where RLSIDECAR_DISABLE says to ask nobody."""
-        if question.otherwise is None:
+        *_, otherwise = question
+        if otherwise is None:
             raise Unavailable("switched off by RLSIDECAR_DISABLE")
-        return question.otherwise(True)
+        return otherwise(True)
 
     def without_answer(self, question: Question[T], failure: Unavailable) -> T:
         """Do what on_unavailable says, for every method alike."""
-        if question.otherwise is None:
+        *_, otherwise = question
+        if otherwise is None:
             raise failure
         self.report(failure)
         if self.on_unavailable == "raise":
             raise failure
-        return question.otherwise(self.on_unavailable != "deny")
+        return otherwise(self.on_unavailable != "deny")
 
     def report(self, failure: RlsidecarError) -> None:
         """One line per interval in the log."""

@@ -21,10 +21,10 @@ MAX_MESSAGE = 64 * 1024
 MAX_LENGTH = 1024
 MAX_DEPTH = 8
 
+_MILLISECOND = timedelta(milliseconds=1)
 _MAX_MILLISECONDS = 2**53 - 1
 _SHADOW = 1
 _new_tuple = tuple.__new__
-_DECISION = [bool, int, int, int, int, int, int]
 _SOURCES = tuple(Source(number) for number in range(6))
 _KNOWN_SOURCES = len(_SOURCES)
 _FALLBACK = int(Source.FALLBACK)
@@ -63,7 +63,7 @@ def new_unpacker() -> msgpack.Unpacker:
     )
 
 
-_NO_CONTAINERS = bytes(b for b in range(256) if not (0x80 <= b <= 0x9F or 0xDC <= b <= 0xDF))
+_IS_CONTAINER = bytes(0x80 <= b <= 0x9F or 0xDC <= b <= 0xDF for b in range(256))
 
 
 def is_flat(data: bytes) -> bool:
@@ -72,7 +72,7 @@ def is_flat(data: bytes) -> bool:
     Each level takes a byte that starts an array or a map. Where there are no more such
     bytes than levels are allowed, nobody needs to look at the decoded values.
     """
-    return len(data.translate(None, _NO_CONTAINERS)) <= MAX_DEPTH
+    return data.translate(_IS_CONTAINER).count(1) <= MAX_DEPTH
 
 
 def within_depth(value: Any, levels: int) -> bool:
@@ -123,21 +123,28 @@ def failure(error: Any) -> RlsidecarError:
 
 
 def decision(result: Any) -> Decision:
-    kinds = [*map(type, result)] if type(result) is list else []
+    if type(result) is not list or len(result) < 7:
+        raise _wrong("decision", result)
     permit = None
-    if kinds != _DECISION:
-        if kinds[:7] != _DECISION:
-            raise _wrong("decision", result)
+    if len(result) > 7:
         permit, result = _permit(result[7]), result[:7]
     allowed, limit, remaining, reset_ms, retry_ms, source, flags = result
-    if limit < 0 or remaining < 0 or source < 0 or flags < 0:
+    numbers = type(limit) is type(remaining) is type(reset_ms) is type(retry_ms) is type(source) is int
+    if (
+        not numbers
+        or type(flags) is not int
+        or type(allowed) is not bool
+        or (limit | remaining | source | flags) < 0  # as one of them is
+        or not 0 <= reset_ms <= _MAX_MILLISECONDS
+        or not -1 <= retry_ms <= _MAX_MILLISECONDS
+    ):
         raise _wrong("decision", result)
     fields = (
         allowed,
         limit,
         remaining,
-        _duration(reset_ms) if reset_ms else ZERO,
-        ZERO if retry_ms == 0 else None if retry_ms == -1 else _duration(retry_ms),
+        _MILLISECOND * reset_ms if reset_ms else ZERO,
+        ZERO if retry_ms == 0 else None if retry_ms == -1 else _MILLISECOND * retry_ms,
         _SOURCES[source] if source < _KNOWN_SOURCES else Source.UNKNOWN,
         source == _FALLBACK,
         flags & _SHADOW != 0,
@@ -191,12 +198,6 @@ def info(result: Any) -> dict[str, Any]:
     if type(result) is not dict:
         raise _wrong("answer to info", result)
     return result
-
-
-def _duration(milliseconds: int) -> timedelta:
-    if not 0 <= milliseconds <= _MAX_MILLISECONDS:
-        raise _wrong("duration", milliseconds)
-    return timedelta(0, 0, 0, milliseconds)
 
 
 def _wrong(what: str, value: Any) -> ProtocolError:

@@ -254,7 +254,8 @@ class Client:
         kept: list[Connection] | None = None,
     ) -> T:
         """Ask once; once more only if a connection that was open before turns out to be dead."""
-        deadline = here.loop.time() + question.budget
+        _, _, budget, _, _ = question
+        deadline = here.loop.time() + budget
         if connection is not None:
             try:
                 return await self._exchange(here, connection, question, deadline, alone, kept)
@@ -273,10 +274,11 @@ class Client:
         kept: list[Connection] | None,
     ) -> T:
         """One call on one connection; the connection is closed after any doubt about what it carries."""
+        method, params, _, decode, _ = question
         try:
-            error, result = await connection.call(question.method, question.params, deadline)
+            error, result = await connection.call(method, params, deadline)
             if error is None:
-                answer = question.decode(result)
+                answer = decode(result)
             else:
                 failure = _wire.failure(error)
         except ProtocolError as doubt:
