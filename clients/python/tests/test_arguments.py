@@ -302,7 +302,7 @@ def test_c29_import_and_construction_touch_no_socket() -> None:
 
 
 def test_decisions_and_their_exception_survive_pickling() -> None:
-    decision = Decision(False, 10, 0, timedelta(seconds=1), None, Source.REDIS, False, True)
+    decision = Decision(False, 10, 0, 1000, -1, Source.REDIS, shadow=True)
     assert pickle.loads(pickle.dumps(decision)) == decision
     error = pickle.loads(pickle.dumps(RateLimited(decision)))
     assert error.decision == decision

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from rlsidecar import Decision, Limit, Source
@@ -15,10 +13,8 @@ from rlsidecar.headers import Told, check_style, headers
 def decision(
     allowed: bool = True, limit: int = 100, remaining: int = 99, reset: float = 1.0, retry: float | None = 0.0
 ) -> Decision:
-    retry_after = None if retry is None else timedelta(seconds=retry)
-    return Decision(
-        allowed, limit, remaining, timedelta(seconds=reset), retry_after, Source.LEASE, False, False
-    )
+    retry_ms = -1 if retry is None else round(retry * 1000)
+    return Decision(allowed, limit, remaining, round(reset * 1000), retry_ms, Source.LEASE)
 
 
 def test_allowed() -> None:

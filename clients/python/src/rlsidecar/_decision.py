@@ -8,8 +8,7 @@ from datetime import timedelta
 from enum import IntEnum
 from typing import NamedTuple
 
-ZERO = timedelta()
-TRY_AGAIN = timedelta(seconds=1)
+TRY_AGAIN_MS = 1000
 
 
 class Source(IntEnum):
@@ -28,25 +27,38 @@ class Source(IntEnum):
 class Decision(NamedTuple):
     """The answer to one call; true when the call is allowed.
 
-    limit:       capacity in permits; 0 when it is not known
-    remaining:   permits left as far as this host knows, 0..limit
-    reset_after: until the bucket is full again
-    retry_after: until this same call could be allowed; zero when it is, None when
-                 it never can be (its cost is above the capacity)
-    degraded:    taken without Redis, or without the agent
-    shadow:      the policy only observes, and would have denied this call
-    permit:      of a concurrency limit, what to `release`; None: there is nothing
+    limit:     capacity in permits; 0 when it is not known
+    remaining: permits left as far as this host knows, 0..limit
+    reset_ms:  milliseconds until the bucket is full again
+    retry_ms:  milliseconds until this same call could be allowed; 0 when it is, -1 when
+               it never can be (its cost is above the capacity)
+    shadow:    the policy only observes, and would have denied this call
+    permit:    of a concurrency limit, what to `release`; None: there is nothing
     """
 
     allowed: bool
     limit: int
     remaining: int
-    reset_after: timedelta
-    retry_after: timedelta | None
+    reset_ms: int
+    retry_ms: int
     source: Source
-    degraded: bool
-    shadow: bool
+    shadow: bool = False
     permit: int | None = None
+
+    @property
+    def reset_after(self) -> timedelta:
+        """`reset_ms` as a timedelta."""
+        return timedelta(milliseconds=self.reset_ms)
+
+    @property
+    def retry_after(self) -> timedelta | None:
+        """`retry_ms` as a timedelta; None: never."""
+        return None if self.retry_ms < 0 else timedelta(milliseconds=self.retry_ms)
+
+    @property
+    def degraded(self) -> bool:
+        """Taken without Redis, or without the agent."""
+        return self.source is Source.FALLBACK or self.source is Source.CLIENT
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -97,8 +109,8 @@ def unanswered(allowed: bool, cost: int, capacity: int | None) -> Decision:
     """
     possible = capacity is None or cost <= capacity
     allowed = allowed and possible
-    retry_after = ZERO if allowed else TRY_AGAIN if possible else None
-    return Decision(allowed, capacity or 0, 0, ZERO, retry_after, Source.CLIENT, True, False)
+    retry_ms = 0 if allowed else TRY_AGAIN_MS if possible else -1
+    return Decision(allowed, capacity or 0, 0, 0, retry_ms, Source.CLIENT)
 
 
 def unanswered_throttle(allowed: bool, quantity: int, capacity: int) -> ThrottleReply:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
-from datetime import timedelta
 
 from ._arguments import Key
-from ._decision import ZERO, Decision, Source, unanswered
+from ._decision import Decision, Source, unanswered
 from ._limit import Inline
 
 MAX_BUCKETS = 10_000
-
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class LocalBuckets:
@@ -39,10 +37,8 @@ class LocalBuckets:
             missing += cost * each
             self._keep(name, now + missing)
         left = max(0, int(capacity - missing / each + 1e-6))
-        retry_after = ZERO if allowed else _rounded_up(late)
-        return Decision(
-            allowed, capacity, left, _rounded_up(missing), retry_after, Source.CLIENT, True, False
-        )
+        retry_ms = 0 if allowed else _milliseconds(late)
+        return Decision(allowed, capacity, left, _milliseconds(missing), retry_ms, Source.CLIENT)
 
     def _keep(self, name: tuple[Inline, Key], full_at: float) -> None:
         """Forget the half of the buckets that was used least lately, when there are too many."""
@@ -51,5 +47,5 @@ class LocalBuckets:
         self._full_at[name] = full_at
 
 
-def _rounded_up(seconds: float) -> timedelta:
-    return -(-timedelta(seconds=seconds) // _MILLISECOND) * _MILLISECOND
+def _milliseconds(seconds: float) -> int:
+    return math.ceil(round(seconds * 1000, 3))

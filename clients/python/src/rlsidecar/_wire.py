@@ -7,12 +7,11 @@ gets, or raises ProtocolError. Elements beyond those known here are skipped.
 from __future__ import annotations
 
 import random
-from datetime import timedelta
 from typing import Any
 
 import msgpack
 
-from ._decision import ZERO, AllDecision, Decision, Source, ThrottleReply
+from ._decision import AllDecision, Decision, Source, ThrottleReply
 from ._errors import InvalidRequest, NotPermitted, ProtocolError, RlsidecarError, Unavailable, UnknownPolicy
 
 REQUEST, RESPONSE, NOTIFICATION = 0, 1, 2
@@ -21,13 +20,11 @@ MAX_MESSAGE = 64 * 1024
 MAX_LENGTH = 1024
 MAX_DEPTH = 8
 
-_MILLISECOND = timedelta(milliseconds=1)
 _MAX_MILLISECONDS = 2**53 - 1
 _SHADOW = 1
 _new_tuple = tuple.__new__
 _SOURCES = tuple(Source(number) for number in range(6))
 _KNOWN_SOURCES = len(_SOURCES)
-_FALLBACK = int(Source.FALLBACK)
 _INVALID_REQUEST, _UNKNOWN_METHOD = 1, 2
 _MISTAKES: dict[int, type[RlsidecarError]] = {3: UnknownPolicy, 4: InvalidRequest, 8: NotPermitted}
 
@@ -139,17 +136,8 @@ def decision(result: Any) -> Decision:
         or not -1 <= retry_ms <= _MAX_MILLISECONDS
     ):
         raise _wrong("decision", result)
-    fields = (
-        allowed,
-        limit,
-        remaining,
-        _MILLISECOND * reset_ms if reset_ms else ZERO,
-        ZERO if retry_ms == 0 else None if retry_ms == -1 else _MILLISECOND * retry_ms,
-        _SOURCES[source] if source < _KNOWN_SOURCES else Source.UNKNOWN,
-        source == _FALLBACK,
-        flags & _SHADOW != 0,
-        permit,
-    )
+    known = _SOURCES[source] if source < _KNOWN_SOURCES else Source.UNKNOWN
+    fields = (allowed, limit, remaining, reset_ms, retry_ms, known, flags & _SHADOW != 0, permit)
     return _new_tuple(Decision, fields)  # as Decision(*fields), in half the time
 
 

@@ -14,17 +14,14 @@ decision that on_unavailable made, and no Retry-After of a call that can never b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Literal, get_args
 
 from ._arguments import check_limit
-from ._decision import ZERO, Decision, Source
+from ._decision import Decision, Source
 from ._limit import Limit
 
 Style = Literal["x", "ietf"]
 Told = tuple[str | Limit, Decision]
-
-_SECOND = timedelta(seconds=1)
 
 
 def check_style(style: Style | None) -> Style | None:
@@ -42,9 +39,9 @@ def headers(told: Sequence[Told], style: Style | None = "x") -> list[tuple[str, 
     return fields if wait is None else [*fields, ("Retry-After", str(wait))]
 
 
-def seconds(duration: timedelta) -> int:
+def _seconds(milliseconds: int) -> int:
     """Whole seconds, rounded up."""
-    return -(-duration // _SECOND)
+    return -(-milliseconds // 1000)
 
 
 def tightest(decisions: Sequence[Decision]) -> Decision:
@@ -61,24 +58,23 @@ def _x_fields(told: Sequence[Told]) -> list[tuple[str, str]]:
     return [
         ("X-RateLimit-Limit", str(decision.limit)),
         ("X-RateLimit-Remaining", str(decision.remaining)),
-        ("X-RateLimit-Reset", str(seconds(decision.reset_after))),
+        ("X-RateLimit-Reset", str(_seconds(decision.reset_ms))),
     ]
 
 
 def _ietf_fields(told: Sequence[Told]) -> list[tuple[str, str]]:
     policies = [f"{_quoted(limit)};q={decision.limit}{_window(limit)}" for limit, decision in told]
     left = [
-        f"{_quoted(limit)};r={decision.remaining};t={seconds(decision.reset_after)}"
-        for limit, decision in told
+        f"{_quoted(limit)};r={decision.remaining};t={_seconds(decision.reset_ms)}" for limit, decision in told
     ]
     return [("RateLimit-Policy", ", ".join(policies)), ("RateLimit", ", ".join(left))]
 
 
 def _retry_after(denied: Sequence[Decision]) -> int | None:
-    waits = [decision.retry_after for decision in denied]
-    if not waits or None in waits:
+    waits = [decision.retry_ms for decision in denied]
+    if not waits or min(waits) < 0:
         return None
-    return max(1, *(seconds(wait or ZERO) for wait in waits))
+    return max(1, _seconds(max(waits)))
 
 
 def _quoted(limit: str | Limit) -> str:
