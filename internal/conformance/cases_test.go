@@ -32,8 +32,7 @@ type failure struct {
 // testCase is a dialogue with a driver, against an agent with a script.
 type testCase struct {
 	ID, About, Socket string
-	Not               map[string]string // language: why it is left out
-	Client            map[string]any    // how client "a" is opened, over the defaults
+	Client            map[string]any // how client "a" is opened, over the defaults
 	Answers           []answer
 	Cycle             bool
 	Steps             []step

@@ -105,7 +105,7 @@ final class Connection
         stream_set_chunk_size($this->stream, self::BUSY);
         set_error_handler(self::silence(...));
         try {
-            $this->send(Packer::request($msgid, $method, $params), $deadline);
+            $this->send(Packer::pack([0, $msgid, $method, $params]), $deadline);
             return $this->receive(new Inbox($msgid), $deadline);
         } finally {
             restore_error_handler();
@@ -154,18 +154,20 @@ final class Connection
     /** @return array{mixed, mixed} */
     private function receive(Inbox $inbox, int $deadline): array
     {
+        $any = false;
         do {
             $inTime = $this->wait($deadline);
             $bytes = (string) @fread($this->stream, $inbox->room());
             if ($bytes !== '') {
+                $any = true;
                 $reply = $inbox->add($bytes);
                 if ($reply !== null) {
                     return $reply;
                 }
             } elseif (stream_get_meta_data($this->stream)['eof']) {
-                throw $inbox->isUntouched()
-                    ? new Lost('the agent closed the connection')
-                    : new Unavailable('the connection to the agent ended in the middle of a reply');
+                throw $any
+                    ? new Unavailable('the connection to the agent ended in the middle of a reply')
+                    : new Lost('the agent closed the connection');
             }
         } while ($inTime);
         throw new AgentTimeout('the agent did not answer in time');

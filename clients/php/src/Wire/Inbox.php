@@ -27,18 +27,11 @@ final class Inbox
     private const MORE = 8192;
 
     private string $bytes = '';
-    private bool $untouched = true;
     private readonly string $success;
 
     public function __construct(private readonly int $msgid)
     {
         $this->success = "\x94\x01" . Packer::pack($msgid) . "\xc0";
-    }
-
-    /** Whether not one byte has come in. */
-    public function isUntouched(): bool
-    {
-        return $this->untouched;
     }
 
     /** How many bytes to take next: enough for a decision, then more, never above the bound of a message. */
@@ -56,7 +49,6 @@ final class Inbox
      */
     public function add(string $bytes): ?array
     {
-        $this->untouched = false;
         $this->bytes .= $bytes;
         $reply = null;
         try {

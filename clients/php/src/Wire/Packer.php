@@ -22,24 +22,6 @@ use function strlen;
  */
 final class Packer
 {
-    /**
-     * One request. Short texts and small numbers, of which most are made, cost no call each.
-     *
-     * @param list<mixed> $params
-     */
-    public static function request(int $msgid, string $method, array $params): string
-    {
-        $bytes = "\x94\x00" . self::pack($msgid) . self::text($method) . chr(0x90 | count($params));
-        foreach ($params as $param) {
-            $bytes .= match (true) {
-                is_string($param) && strlen($param) < 0x20 => chr(0xa0 | strlen($param)) . $param,
-                is_int($param) && $param >= 0 && $param < 0x80 => chr($param),
-                default => self::pack($param),
-            };
-        }
-        return $bytes;
-    }
-
     public static function pack(mixed $value): string
     {
         return match (true) {

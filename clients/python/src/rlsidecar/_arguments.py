@@ -65,6 +65,11 @@ def check_timeout(seconds: float) -> float:
 def wait_milliseconds(seconds: float) -> int:
     if not _is_number(seconds) or not 0 <= seconds <= MAX_WAIT:
         raise InvalidRequest(f"wait {seconds!r}: allowed are 0 to {MAX_WAIT:.0f} seconds")
+    return milliseconds(seconds)
+
+
+def milliseconds(seconds: float) -> int:
+    """Rounded up, but for what a float is inexact by."""
     return math.ceil(round(seconds * 1000, 3))
 
 

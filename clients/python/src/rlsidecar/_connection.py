@@ -141,8 +141,6 @@ class Connection:
 
     def _reply_among(self, messages: list[list[Any]], msgid: int) -> list[Any] | None:
         """The reply, once it is there whole and nothing but notifications surrounds it."""
-        if len(messages) == 1 and is_reply_to(msgid, messages[0]) and not self._inbox.partial:
-            return messages[0]
         reply = None
         for message in messages:
             if reply is None and is_reply_to(msgid, message):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 
-from ._arguments import Key
+from ._arguments import Key, milliseconds
 from ._decision import Decision, Source, unanswered
 from ._limit import Inline
 
@@ -37,15 +36,11 @@ class LocalBuckets:
             missing += cost * each
             self._keep(name, now + missing)
         left = max(0, int(capacity - missing / each + 1e-6))
-        retry_ms = 0 if allowed else _milliseconds(late)
-        return Decision(allowed, capacity, left, _milliseconds(missing), retry_ms, Source.CLIENT)
+        retry_ms = 0 if allowed else milliseconds(late)
+        return Decision(allowed, capacity, left, milliseconds(missing), retry_ms, Source.CLIENT)
 
     def _keep(self, name: tuple[Inline, Key], full_at: float) -> None:
         """Forget the half of the buckets that was used least lately, when there are too many."""
         if len(self._full_at) >= MAX_BUCKETS // 2:
             self._older, self._full_at = self._full_at, {}
         self._full_at[name] = full_at
-
-
-def _milliseconds(seconds: float) -> int:
-    return math.ceil(round(seconds * 1000, 3))
